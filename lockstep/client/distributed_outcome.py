@@ -33,7 +33,8 @@ Ask = Callable[[str], Awaitable[Outcome]]
 
 
 def outcome_of(
-    transaction_id: str, answer: pb.CommitDistributedResponse | pb.GetDistributedOutcomeResponse
+    transaction_id: str,
+    answer: pb.CommitDistributedResponse | pb.RollbackDistributedResponse | pb.GetDistributedOutcomeResponse,
 ) -> Outcome:
     """What a coordinator has said. A heuristic of a later version is HEURHAZ: somebody has to look."""
     return Outcome(

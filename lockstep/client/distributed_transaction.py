@@ -217,6 +217,7 @@ class DistributedTransaction:
             generation=self._generation,
             participants=self._participants,
             is_closed=self._is_closed,
+            reads_state=True,
         )
         try:
             answer = await self._coordinators.call("Commit", request, pb.CommitDistributedResponse())
@@ -364,6 +365,7 @@ class DistributedTransaction:
             generation=self._generation,
             participants=self._participants,
             is_closed=self._is_closed,
+            reads_state=True,
         )
         # Without its commit it is not going to happen, whoever ends it.
         await _quietly(self._coordinators.call("Rollback", request, pb.RollbackDistributedResponse()))

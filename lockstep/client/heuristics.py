@@ -54,11 +54,45 @@ def check_committed(outcome: Outcome, pending: Sequence[str] = ()) -> None:
         case _:
             text = f"the outcome of {name} is {outcome.state.name.lower()}"
             raise InDoubt(ErrorCode.UNAVAILABLE, text, transaction_id=name)
+    raise _hazard(outcome)
+
+
+def check_rolled_back(outcome: Outcome, pending: Sequence[str] = ()) -> None:
+    """Returns if nothing of it has happened. `pending`: as in `check_committed`, for what was decided.
+
+    Raises `Rejected` if all of it has, `HeuristicHazard` if a part did or nobody knows; `InDoubt` for an outcome that is none.
+    """
+    name, heuristic = outcome.transaction_id, outcome.heuristic
+    match outcome.state:
+        case OutcomeState.ROLLED_BACK | OutcomeState.HEURISTICALLY_ROLLED_BACK:
+            if heuristic in (XaStatus.OK, XaStatus.HEURRB):
+                return
+        case OutcomeState.COMMITTED | OutcomeState.HEURISTICALLY_COMMITTED:
+            if heuristic is XaStatus.HEURRB and not pending:
+                return
+            if heuristic in (XaStatus.OK, XaStatus.HEURCOM):
+                raise Rejected(
+                    ErrorCode.TRANSACTION_FINISHED, f"transaction {name} is committed", transaction_id=name
+                )
+        case _:
+            text = f"the outcome of {name} is {outcome.state.name.lower()}"
+            raise InDoubt(ErrorCode.UNAVAILABLE, text, transaction_id=name)
+    raise _hazard(outcome)
+
+
+def _hazard(outcome: Outcome) -> HeuristicHazard:
+    name, heuristic = outcome.transaction_id, outcome.heuristic
     decided = outcome.state.name.lower().replace("_", " ")
     text = f"transaction {name} was {decided}, but not everywhere ({heuristic.name}): {_listed(outcome)}"
-    hazard = HeuristicHazard(ErrorCode.ILLEGAL_STATE, text, transaction_id=name)
+    hazard = HeuristicHazard(
+        ErrorCode.ILLEGAL_STATE,
+        text,
+        transaction_id=name,
+        heuristic=int(heuristic),
+        hazards=[[one.participant, one.ended] for one in outcome.hazards],
+    )
     hazard.heuristic, hazard.hazards = heuristic, outcome.hazards
-    raise hazard
+    return hazard
 
 
 def _rolled_back_by_others(outcome: Outcome) -> HeuristicallyRolledBack:

@@ -1,6 +1,7 @@
 """The Coordinator service: clients' calls to the core's inputs, its answers back (DESIGN T3-T5).
 
-Law: COMMITTED and ROLLED_BACK are answered as they are; whatever is not known is an error *in doubt*, never an outcome.
+Law: COMMITTED and ROLLED_BACK are answered as they are, to whoever says that he reads the answer; to all others whatever is not
+what they asked for is an error. What is not known is an error *in doubt*, never an outcome.
 """
 
 import asyncio
@@ -10,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from lockstep.client.distributed_outcome import outcome_of
+from lockstep.client.heuristics import check_committed, check_rolled_back
 from lockstep.core.branch_names import (
     GENERATION_TAG_CHARACTERS,
     GLOBAL_ID_BYTES,
@@ -151,12 +154,15 @@ class CoordinatorService:
             global_id, lambda number: CommitAsked(number, global_id, generation, names, request.is_closed)
         )
         ended = _ended(answer, global_id)
-        return pb.CommitDistributedResponse(
+        response = pb.CommitDistributedResponse(
             state=STATES[ended.state],
             hazards=_hazards(ended.hazards),
             pending=ended.pending,
             heuristic=ended.heuristic,
         )
+        if not request.reads_state:
+            check_committed(outcome_of(global_id.hex(), response), ended.pending)
+        return response
 
     async def _rollback(self, request: pb.RollbackDistributedRequest) -> pb.RollbackDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
@@ -165,12 +171,15 @@ class CoordinatorService:
             global_id, lambda number: RollbackAsked(number, global_id, generation, names, request.is_closed)
         )
         ended = _ended(answer, global_id)
-        return pb.RollbackDistributedResponse(
+        response = pb.RollbackDistributedResponse(
             state=STATES[ended.state],
             hazards=_hazards(ended.hazards),
             pending=ended.pending,
             heuristic=ended.heuristic,
         )
+        if not request.reads_state:
+            check_rolled_back(outcome_of(global_id.hex(), response), ended.pending)
+        return response
 
     async def _get_outcome(
         self, request: pb.GetDistributedOutcomeRequest

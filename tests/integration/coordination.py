@@ -112,6 +112,7 @@ class ClientTransaction:
             generation=self.generation,
             participants=self.participants,
             is_closed=self.is_closed,
+            reads_state=True,
         )
         return await client.call("Commit", request, pb.CommitDistributedResponse(), seconds)
 
@@ -121,6 +122,7 @@ class ClientTransaction:
             generation=self.generation,
             participants=self.participants,
             is_closed=self.is_closed,
+            reads_state=True,
         )
         return await client.call("Rollback", request, pb.RollbackDistributedResponse())
 

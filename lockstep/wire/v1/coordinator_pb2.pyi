@@ -234,10 +234,13 @@ class CommitDistributedRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     IS_CLOSED_FIELD_NUMBER: _builtins.int
+    READS_STATE_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.bytes
     generation: _builtins.str
     is_closed: _builtins.bool
     """True: a Close was answered. Then nothing is begun that is not in the log any more."""
+    reads_state: _builtins.bool
+    """True: the caller looks at `state` and `heuristic` of the response, and every decision is answered with OK."""
     @_builtins.property
     def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """All, in the order of their numbers. None: there is nothing to do."""
@@ -249,10 +252,11 @@ class CommitDistributedRequest(_message.Message):
         generation: _builtins.str = ...,
         participants: _abc.Iterable[_builtins.str] | None = ...,
         is_closed: _builtins.bool = ...,
+        reads_state: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "is_closed", b"is_closed", "participants", b"participants", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "is_closed", b"is_closed", "participants", b"participants", "reads_state", b"reads_state", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -305,10 +309,13 @@ class RollbackDistributedRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     IS_CLOSED_FIELD_NUMBER: _builtins.int
+    READS_STATE_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.bytes
     generation: _builtins.str
     is_closed: _builtins.bool
     """True: a Close was answered."""
+    reads_state: _builtins.bool
+    """As of a commit."""
     @_builtins.property
     def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """All that the client knows of, in the order of their numbers."""
@@ -320,10 +327,11 @@ class RollbackDistributedRequest(_message.Message):
         generation: _builtins.str = ...,
         participants: _abc.Iterable[_builtins.str] | None = ...,
         is_closed: _builtins.bool = ...,
+        reads_state: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "is_closed", b"is_closed", "participants", b"participants", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "is_closed", b"is_closed", "participants", b"participants", "reads_state", b"reads_state", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

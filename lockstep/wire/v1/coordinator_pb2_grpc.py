@@ -113,14 +113,17 @@ class CoordinatorServicer:
 
     def Commit(self, request, context):
         """Everywhere or nowhere. One participant commits in one phase; more are prepared, and the decision is in the log before anybody hears
-        it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated.
+        it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated. OK says that it has committed everywhere, or is
+        being told to; ABORTED that nothing of it has; FAILED_PRECONDITION, in doubt, that participants did not end as decided (details:
+        `heuristic` and `hazards`, as in the response). So a caller may go by the status alone, unless it says that it reads the response.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Rollback(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -43,9 +43,12 @@ class CoordinatorStub:
     """
     Commit: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.CommitDistributedRequest, _coordinator_pb2.CommitDistributedResponse]
     """Everywhere or nowhere. One participant commits in one phase; more are prepared, and the decision is in the log before anybody hears
-    it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated.
+    it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated. OK says that it has committed everywhere, or is
+    being told to; ABORTED that nothing of it has; FAILED_PRECONDITION, in doubt, that participants did not end as decided (details:
+    `heuristic` and `hazards`, as in the response). So a caller may go by the status alone, unless it says that it reads the response.
     """
     Rollback: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RollbackDistributedRequest, _coordinator_pb2.RollbackDistributedResponse]
+    """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above."""
     GetOutcome: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetDistributedOutcomeRequest, _coordinator_pb2.GetDistributedOutcomeResponse]
     """What the log says of a transaction."""
     List: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ListDistributedRequest, _coordinator_pb2.ListDistributedResponse]
@@ -73,9 +76,12 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """
     Commit: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.CommitDistributedRequest, _coordinator_pb2.CommitDistributedResponse]  # type: ignore[assignment]
     """Everywhere or nowhere. One participant commits in one phase; more are prepared, and the decision is in the log before anybody hears
-    it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated.
+    it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated. OK says that it has committed everywhere, or is
+    being told to; ABORTED that nothing of it has; FAILED_PRECONDITION, in doubt, that participants did not end as decided (details:
+    `heuristic` and `hazards`, as in the response). So a caller may go by the status alone, unless it says that it reads the response.
     """
     Rollback: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RollbackDistributedRequest, _coordinator_pb2.RollbackDistributedResponse]  # type: ignore[assignment]
+    """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above."""
     GetOutcome: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetDistributedOutcomeRequest, _coordinator_pb2.GetDistributedOutcomeResponse]  # type: ignore[assignment]
     """What the log says of a transaction."""
     List: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ListDistributedRequest, _coordinator_pb2.ListDistributedResponse]  # type: ignore[assignment]
@@ -124,7 +130,9 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.CommitDistributedResponse, _abc.Awaitable[_coordinator_pb2.CommitDistributedResponse]]:
         """Everywhere or nowhere. One participant commits in one phase; more are prepared, and the decision is in the log before anybody hears
-        it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated.
+        it. Rejected or answered, it is final; in doubt, GetOutcome tells. May be repeated. OK says that it has committed everywhere, or is
+        being told to; ABORTED that nothing of it has; FAILED_PRECONDITION, in doubt, that participants did not end as decided (details:
+        `heuristic` and `hazards`, as in the response). So a caller may go by the status alone, unless it says that it reads the response.
         """
 
     @_abc_1.abstractmethod
@@ -132,7 +140,8 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _coordinator_pb2.RollbackDistributedRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.RollbackDistributedResponse, _abc.Awaitable[_coordinator_pb2.RollbackDistributedResponse]]: ...
+    ) -> _typing.Union[_coordinator_pb2.RollbackDistributedResponse, _abc.Awaitable[_coordinator_pb2.RollbackDistributedResponse]]:
+        """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above."""
 
     @_abc_1.abstractmethod
     def GetOutcome(

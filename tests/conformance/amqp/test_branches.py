@@ -52,6 +52,7 @@ class Distributed:
             generation=self._generation,
             participants=self._participants,
             is_closed=True,
+            reads_state=True,
         )
         self._call("Rollback", request, pb.RollbackDistributedResponse())
 
@@ -61,6 +62,7 @@ class Distributed:
             generation=self._generation,
             participants=self._participants,
             is_closed=is_closed,
+            reads_state=True,
         )
         response = self._call("Commit", request, pb.CommitDistributedResponse())
         return bool(response.state == pb.DISTRIBUTED_STATE_COMMITTED)
