@@ -20,10 +20,12 @@ from lockstep.cli.connection import (
     with_client,
 )
 from lockstep.client import Client, Consumer, ErrorCode, InDoubt, LockstepError, Message, Rejected, Session
+from lockstep.core.deaths import DeathReason, Deaths
 
 Queue = Annotated[str, typer.Argument(help="Name of the queue.")]
 BATCH = 500
 """Messages that go into one call, when they come from a file."""
+_REASONS: dict[int, str] = {reason: reason.name.lower() for reason in DeathReason}
 SERVED_SECONDS = 1.0
 """A primary that has to be waited for longer was not there before."""
 
@@ -141,6 +143,7 @@ def consume(
                             "position": message.position,
                             "body": message.body,
                             "delivery_count": message.delivery_count,
+                            "deaths": shown_deaths(message.deaths),
                         }
                     )
                 else:
@@ -151,6 +154,22 @@ def consume(
             await asyncio.gather(*accepted)
 
     with_client(brokers, command)
+
+
+def shown_deaths(deaths: Deaths) -> list[dict[str, object]]:
+    """Why a message is a dead letter, the last death first, with the reasons that AMQP clients are told; times in milliseconds
+    since the Unix epoch.
+    """
+    return [
+        {
+            "queue": death.queue,
+            "reason": _REASONS.get(death.reason, death.reason),
+            "count": death.count,
+            "first_ms": death.first_ms,
+            "last_ms": death.last_ms,
+        }
+        for death in deaths
+    ]
 
 
 async def next_within(session: Session, consumer: Consumer, seconds: float) -> Message | None:
@@ -189,6 +208,7 @@ def browse(
                             "properties": message.properties,
                             "delivery_count": message.delivery_count,
                             "is_durable": message.is_durable,
+                            "deaths": shown_deaths(message.deaths),
                         }
                     )
                 else:

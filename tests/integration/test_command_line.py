@@ -140,6 +140,12 @@ def test_messages_and_wiring_by_command(data: Path) -> None:
         lines = up.run("consume", "b", "--count", "2", "--wait", "30").splitlines()
         assert [json.loads(line)["body"] for line in lines] == ["one", "two"]
         assert up.run("browse", "b") == "", "nothing else was in it"
+        up.run("queue", "declare", "brief", "--dead-letter-key", "dead", "--ttl-ms", "1", "--set", "set-1")
+        up.run("queue", "declare", "dead", "--set", "set-1")
+        up.run("publish", "brief", "late")
+        (line,) = up.run("consume", "dead", "--count", "1", "--wait", "30").splitlines()
+        ((queue, reason),) = [(one["queue"], one["reason"]) for one in json.loads(line)["deaths"]]
+        assert (queue, reason) == ("brief", "expired")
         assert up.ask("queue", "purge", "c")["messages"] == 2
         assert up.ask("queue", "delete", "c", "--if-empty")["messages"] == 0
         assert up.run("publish", "c", "x", expected=1) == "lockstep: no queue 'c'\n"

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from lockstep.cli import messages
-from lockstep.cli.messages import next_within
+from lockstep.cli.messages import next_within, shown_deaths
 from lockstep.client import ErrorCode, Rejected
+from lockstep.core.deaths import Death, DeathReason
 
 
 class Quiet:
@@ -47,3 +48,11 @@ async def test_what_comes_behind_a_failover_is_waited_for(monkeypatch: pytest.Mo
 async def test_without_a_primary_nobody_says_that_it_is_empty() -> None:
     with pytest.raises(Rejected, match="no primary of orders was reached"):
         await next_of(Quiet(None))
+
+
+def test_why_a_message_is_a_dead_letter_is_shown_in_the_words_that_amqp_clients_are_told() -> None:
+    """A reason of a later version is its number."""
+    deaths = tuple(Death("orders", reason, 2, 1_000, 3_000) for reason in (*DeathReason, 99))
+    times = {"queue": "orders", "count": 2, "first_ms": 1_000, "last_ms": 3_000}
+    reasons = ["rejected", "expired", "delivery_limit", 99]
+    assert shown_deaths(deaths) == [{**times, "reason": reason} for reason in reasons]
