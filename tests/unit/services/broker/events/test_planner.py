@@ -209,7 +209,7 @@ async def test_logs_are_compared_in_another_thread_than_the_loops(monkeypatch: p
 
     monkeypatch.setattr(Cutting, "__init__", seen(Cutting.__init__))
     monkeypatch.setattr(Cutting, "questions", seen(Cutting.questions))
-    monkeypatch.setattr("services.broker.events.groups.first_cut", seen(first_cut))
+    monkeypatch.setattr("services.broker.events.beginnings.first_cut", seen(first_cut))
     rig = Rig()
     known = await rig.open()
     rig.world.append(ONE, 1)
