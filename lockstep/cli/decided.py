@@ -45,16 +45,18 @@ class Decided:
 async def decided(client: Client) -> Decided:
     if not await client.coordinators.are_known():
         return Decided()
-    try:
-        response = await client.coordinators.call(
-            "List", pb.ListDistributedRequest(), pb.ListDistributedResponse(), CALL_SECONDS
-        )
-    except LockstepError as error:
-        return Decided(silence=error.message)
-    return Decided(
-        {one.transaction_id: one for one in response.transactions},
-        {one.transaction_id: one for one in response.heuristics},
-    )
+    found, token = Decided(), b""
+    while True:
+        request = pb.ListDistributedRequest(page_token=token)
+        try:
+            page = await client.coordinators.call("List", request, pb.ListDistributedResponse(), CALL_SECONDS)
+        except LockstepError as error:
+            return Decided(silence=error.message)
+        found.transactions.update({one.transaction_id: one for one in page.transactions})
+        found.heuristics.update({one.transaction_id: one for one in page.heuristics})
+        token = page.next_page_token
+        if not token:
+            return found
 
 
 async def forget(client: Client, global_id: bytes) -> None:

@@ -157,6 +157,15 @@ class EtcdClient:
                 return entries, revision
             start = response.kvs[-1].key + b"\0"
 
+    async def get_page(self, prefix: str, after: str, limit: int) -> list[Entry]:
+        """The first entries, sorted by key, whose keys begin with `prefix` and lie behind `prefix + after` ("": all);
+        `limit` at most, and no more than a page of etcd. Raises `EtcdRejected`.
+        """
+        start = key_bytes(prefix + after) + b"\0" if after else key_bytes(prefix)
+        limit = min(limit, _PAGE_ENTRIES_MAX)
+        response = await self._range(rpc.RangeRequest(key=start, range_end=prefix_end(prefix), limit=limit))
+        return [entry_from(key_value) for key_value in response.kvs]
+
     def watch_prefix(self, prefix: str, start_revision: int) -> AsyncGenerator[WatchBatch, None]:
         """Changes of keys that begin with `prefix`, from `start_revision` (at least 1) on, in batches.
 

@@ -20,11 +20,8 @@ from lockstep.core.branch_names import (
     GenerationTag,
     GlobalId,
     ParticipantName,
-    begun_ms,
-    branch_xid,
     new_global_id,
 )
-from lockstep.core.decision_log import OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.runtime.etcd import EtcdInDoubt, EtcdRejected
 from lockstep.runtime.rpc import Context, service, unary, unary_stream
@@ -32,8 +29,6 @@ from lockstep.runtime.tracing import tracing
 from lockstep.runtime.wire import parse
 from lockstep.runtime.xid_codec import encode_xid
 from lockstep.wire.v1 import coordinator_pb2 as pb
-from services.coordinator.core.branches import Branch
-from services.coordinator.core.coordinator import AnyTransaction
 from services.coordinator.core.messages import (
     BeginAsked,
     CloseAsked,
@@ -43,9 +38,6 @@ from services.coordinator.core.messages import (
     HeldAnswer,
     HoldAsked,
     Input,
-    ListLog,
-    LoggedTransaction,
-    LogListed,
     OutcomeAnswer,
     OutcomeAsked,
     RecoverAnswer,
@@ -54,10 +46,9 @@ from services.coordinator.core.messages import (
     RequestId,
     RollbackAsked,
     State,
-    Ticket,
 )
-from services.coordinator.core.transaction import Transaction
 from services.coordinator.driver import Answer, CoordinatorDriver
+from services.coordinator.log_pages import LogPages, hazards_of
 from services.coordinator.log_port import LogPort
 from services.coordinator.participant_ports import ParticipantPorts
 from services.coordinator.presence import Presence
@@ -71,23 +62,24 @@ STATES = {
     State.COMMITTED: pb.DISTRIBUTED_STATE_COMMITTED,
     State.ROLLED_BACK: pb.DISTRIBUTED_STATE_ROLLED_BACK,
 }
-_DECIDED = {
-    None: pb.DISTRIBUTED_STATE_UNDECIDED,
-    Verdict.COMMIT: pb.DISTRIBUTED_STATE_COMMITTED,
-    Verdict.ABORT: pb.DISTRIBUTED_STATE_ROLLED_BACK,
-}
 
 
 class CoordinatorService:
     """Lives as long as the process; hosted by its gRPC server."""
 
     def __init__(
-        self, driver: CoordinatorDriver, presence: Presence, ports: ParticipantPorts, log: LogPort
+        self,
+        driver: CoordinatorDriver,
+        presence: Presence,
+        ports: ParticipantPorts,
+        log: LogPort,
+        pages: LogPages,
     ) -> None:
         self._driver = driver
         self._presence = presence
         self._ports = ports
         self._log = log
+        self._pages = pages
 
     def handlers(self) -> grpc.GenericRpcHandler:
         traces = tracing()
@@ -104,7 +96,7 @@ class CoordinatorService:
                     pb.RollbackDistributedRequest, traced(traces, "coordinator rollback", self._rollback)
                 ),
                 "GetOutcome": unary(pb.GetDistributedOutcomeRequest, self._get_outcome),
-                "List": unary(pb.ListDistributedRequest, self._list),
+                "List": unary(pb.ListDistributedRequest, self._pages.page),
                 "Recover": unary(pb.RecoverDistributedRequest, self._recover),
                 "Forget": unary(pb.ForgetDistributedRequest, self._forget),
                 "HoldCommits": unary_stream(self._hold_commits),
@@ -156,7 +148,7 @@ class CoordinatorService:
         ended = _ended(answer, global_id)
         response = pb.CommitDistributedResponse(
             state=STATES[ended.state],
-            hazards=_hazards(ended.hazards),
+            hazards=hazards_of(ended.hazards),
             pending=ended.pending,
             heuristic=ended.heuristic,
         )
@@ -173,7 +165,7 @@ class CoordinatorService:
         ended = _ended(answer, global_id)
         response = pb.RollbackDistributedResponse(
             state=STATES[ended.state],
-            hazards=_hazards(ended.hazards),
+            hazards=hazards_of(ended.hazards),
             pending=ended.pending,
             heuristic=ended.heuristic,
         )
@@ -190,7 +182,7 @@ class CoordinatorService:
         return pb.GetDistributedOutcomeResponse(
             transaction_id=global_id,
             state=STATES[answer.state],
-            hazards=_hazards(answer.hazards),
+            hazards=hazards_of(answer.hazards),
             heuristic=answer.heuristic,
         )
 
@@ -198,22 +190,6 @@ class CoordinatorService:
         answer = await self._driver.ask(RecoverAsked)
         assert isinstance(answer, RecoverAnswer), "the answer to a recovery"
         return pb.RecoverDistributedResponse(transaction_ids=answer.taken_up)
-
-    async def _list(self, request: pb.ListDistributedRequest) -> pb.ListDistributedResponse:
-        # Nobody waits for this ticket in the core: what is shown decides nothing.
-        listed = await self._log.perform(ListLog(Ticket(0)))
-        if not isinstance(listed, LogListed):
-            raise Rejected(ErrorCode.UNAVAILABLE, "etcd does not answer")
-        try:
-            kept = await self._log.heuristics()
-        except (EtcdRejected, EtcdInDoubt) as error:
-            raise Rejected(ErrorCode.UNAVAILABLE, f"etcd does not answer: {error.message}") from error
-        held = self._driver.core.transactions
-        shown = [_logged(one, listed, held.pop(one.global_id, None)) for one in listed.transactions]
-        shown += [_held(one) for one in held.values()]
-        shown.sort(key=lambda one: -one.age_ms)
-        heuristics = sorted((_heuristic(*one) for one in kept), key=lambda one: -one.age_ms)
-        return pb.ListDistributedResponse(transactions=shown, heuristics=heuristics)
 
     async def _forget(self, request: pb.ForgetDistributedRequest) -> pb.ForgetDistributedResponse:
         global_id = _id(request.transaction_id)
@@ -294,76 +270,3 @@ def _ended(answer: object, global_id: GlobalId) -> OutcomeAnswer:
             )
         case State.COMMITTED | State.ROLLED_BACK:
             return answer
-
-
-def _hazards(hazards: Sequence[tuple[ParticipantName, str]]) -> list[pb.Hazard]:
-    return [pb.Hazard(participant=name, ended=ended) for name, ended in hazards]
-
-
-def _heuristic(global_id: GlobalId, outcome: OutcomeEntry) -> pb.ListDistributedResponse.Heuristic:
-    return pb.ListDistributedResponse.Heuristic(
-        transaction_id=global_id,
-        age_ms=_age_ms(global_id),
-        state=_DECIDED[outcome.verdict],
-        heuristic=outcome.heuristic,
-        hazards=_hazards(outcome.hazards),
-    )
-
-
-def _logged(
-    one: LoggedTransaction, listed: LogListed, held: AnyTransaction | None
-) -> pb.ListDistributedResponse.Transaction:
-    entry = one.entry
-    branches = (
-        _branches(held.branches.all)
-        if held is not None
-        else [
-            pb.ListDistributedResponse.Branch(
-                participant=name, xid=encode_xid(branch_xid(one.global_id, number, entry.generation))
-            )
-            for number, name in enumerate(entry.participants)
-        ]
-    )
-    return pb.ListDistributedResponse.Transaction(
-        transaction_id=one.global_id,
-        age_ms=_age_ms(one.global_id),
-        generation=entry.generation,
-        state=_DECIDED[one.decision],
-        owner=entry.owner,
-        is_owner_alive=entry.owner in listed.owners,
-        is_closed=entry.is_closed,
-        phase=_phase(held),
-        branches=branches,
-    )
-
-
-def _held(held: AnyTransaction) -> pb.ListDistributedResponse.Transaction:
-    return pb.ListDistributedResponse.Transaction(
-        transaction_id=held.global_id,
-        age_ms=_age_ms(held.global_id),
-        generation=held.generation,
-        phase=_phase(held),
-        branches=_branches(held.branches.all),
-    )
-
-
-def _phase(held: AnyTransaction | None) -> str:
-    if held is None:
-        return ""
-    return held.phase.value if isinstance(held, Transaction) else "one phase"
-
-
-def _branches(branches: list[Branch]) -> list[pb.ListDistributedResponse.Branch]:
-    return [
-        pb.ListDistributedResponse.Branch(
-            participant=branch.participant,
-            xid=encode_xid(branch.xid),
-            vote=branch.vote.value if branch.vote else "",
-            ended=branch.completion.value if branch.completion else "",
-        )
-        for branch in branches
-    ]
-
-
-def _age_ms(global_id: GlobalId) -> int:
-    return max(0, time.time_ns() // 1_000_000 - begun_ms(global_id))

@@ -4,8 +4,9 @@ Law: a change is one transaction with the compares that its effect names. Refuse
 an etcd that was set back nothing is written that rests on what it lacks: no list, and no decision (DESIGN R1).
 """
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from lockstep.core.branch_names import GenerationTag, GlobalId
@@ -191,6 +192,15 @@ class LogChanges:
         return [ModRevisionEquals(keys.participants(global_id), effect.revision), decision], operations
 
 
+@contextlib.contextmanager
+def understood(key: str) -> Iterator[None]:
+    """What somebody else wrote there is passed by, with a line in the log."""
+    try:
+        yield
+    except ValueError as error:
+        _log.error("event=entry_not_understood key=%s %s", key, error)
+
+
 class LogListing:
     """What a list of the log's entries says. Lives as long as its driver reads it: in parts, for there may be ten thousands."""
 
@@ -203,10 +213,8 @@ class LogListing:
     def take(self, entries: Sequence[Entry]) -> None:
         """The next ones, by key."""
         for entry in entries:
-            try:
+            with understood(entry.key):
                 self._take(entry)
-            except ValueError as error:
-                _log.error("event=entry_not_understood key=%s %s", entry.key, error)
 
     def _take(self, entry: Entry) -> None:
         keys = self._keys

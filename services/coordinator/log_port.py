@@ -100,18 +100,6 @@ class LogPort:
         operations, seen = self._changes.view_operations(effect.global_id), self._changes.revision_seen
         return self._changes.changed(effect, await self._etcd.transact(*change, operations), seen)
 
-    async def heuristics(self) -> list[tuple[GlobalId, OutcomeEntry]]:
-        """Outcomes that operators have not had forgotten. Raises `EtcdRejected` or `EtcdInDoubt`."""
-        keys = self._changes.keys
-        entries, _ = await self._etcd.get_prefix(keys.all_heuristics)
-        found = []
-        for entry in entries:
-            try:
-                found.append((keys.global_id(entry.key), OutcomeEntry.decode(entry.value)))
-            except ValueError as error:
-                _log.error("event=entry_not_understood key=%s %s", entry.key, error)
-        return found
-
     async def forget(self, global_id: GlobalId) -> bool:
         """Makes it an outcome like others; False: there is no such record. Raises `EtcdRejected`, `EtcdInDoubt` or `ValueError`;
         may be repeated.

@@ -22,6 +22,7 @@ from lockstep.runtime.tracing import name_service
 from services.coordinator.coordinator_service import CoordinatorService
 from services.coordinator.core.coordinator import Coordinator
 from services.coordinator.driver import CoordinatorDriver
+from services.coordinator.log_pages import LogPages
 from services.coordinator.log_port import LogPort
 from services.coordinator.participant_ports import GrpcParticipants, ParticipantPorts
 from services.coordinator.presence import Presence
@@ -59,10 +60,10 @@ async def serve(settings: CoordinatorSettings) -> int:
         sets = ResourceSets(etcd, settings.cluster, settings.call_seconds)
         services = GrpcParticipants(channels, settings.call_seconds, settings.calls_max)
         ports = ParticipantPorts({"grpc": services, "set": sets})
-        driver = CoordinatorDriver(
-            Coordinator(process, settings.limits), log, ports, settings.tick_seconds, settings.exit_at
-        )
-        service = CoordinatorService(driver, presence, ports, log)
+        core = Coordinator(process, settings.limits)
+        driver = CoordinatorDriver(core, log, ports, settings.tick_seconds, settings.exit_at)
+        pages = LogPages(etcd, settings.cluster, core)
+        service = CoordinatorService(driver, presence, ports, log, pages)
         add_services(server, (service.handlers(),), Health())
         tasks = [spawn(presence.run(), "presence")]
         with contextlib.ExitStack() as cleanup:

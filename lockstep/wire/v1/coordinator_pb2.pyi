@@ -449,12 +449,21 @@ Global___Hazard: _TypeAlias = Hazard  # noqa: Y015
 class ListDistributedRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Transactions and heuristics in the answer, of each at most; 0, or more than 500: 500."""
+    page_token: _builtins.bytes
+    """next_page_token of the page before, of whichever coordinator; empty: the first page."""
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -577,6 +586,9 @@ class ListDistributedResponse(_message.Message):
 
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     HEURISTICS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.bytes
+    """What asks for those that were begun later than all of these; empty: there are none."""
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListDistributedResponse.Transaction]:
         """Oldest first."""
@@ -590,10 +602,11 @@ class ListDistributedResponse(_message.Message):
         *,
         transactions: _abc.Iterable[Global___ListDistributedResponse.Transaction] | None = ...,
         heuristics: _abc.Iterable[Global___ListDistributedResponse.Heuristic] | None = ...,
+        next_page_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heuristics", b"heuristics", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heuristics", b"heuristics", "next_page_token", b"next_page_token", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

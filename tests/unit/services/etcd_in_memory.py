@@ -68,6 +68,10 @@ class EtcdInMemory:
         found = [entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix)]
         return found, self.revision
 
+    async def get_page(self, prefix: str, after: str, limit: int) -> list[Entry]:
+        entries, _ = await self.get_prefix(prefix)
+        return [entry for entry in entries if not after or entry.key > prefix + after][:limit]
+
     async def lease_grant(self, ttl_seconds: int, lease_id: int = 0) -> LeaseGranted:
         self.granted.append(LeaseGranted(lease_id or len(self.granted) + 1, ttl_seconds))
         return self.granted[-1]

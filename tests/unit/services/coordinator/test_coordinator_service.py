@@ -24,6 +24,7 @@ from services.coordinator.core.messages import (
     State,
 )
 from services.coordinator.driver import CoordinatorDriver
+from services.coordinator.log_pages import LogPages
 from services.coordinator.log_port import LogPort
 from services.coordinator.participant_ports import ParticipantPorts
 from services.coordinator.presence import Presence
@@ -97,7 +98,9 @@ def made() -> tuple[Core, CoordinatorService]:
     ports = ParticipantPorts({"set": ResourceSets(cast(EtcdClient, EtcdInMemory()), "c", 1.0)})
     log = cast(LogPort, None)
     driver = CoordinatorDriver(cast(Coordinator, core), log, ports, 1.0)
-    return core, CoordinatorService(driver, cast(Presence, PresenceOfTest()), ports, log)
+    return core, CoordinatorService(
+        driver, cast(Presence, PresenceOfTest()), ports, log, cast(LogPages, None)
+    )
 
 
 async def test_a_commit_is_not_refused_because_of_what_an_etcd_lacks_that_was_set_back() -> None:
@@ -108,7 +111,7 @@ async def test_a_commit_is_not_refused_because_of_what_an_etcd_lacks_that_was_se
     ports = ParticipantPorts({"set": ResourceSets(cast(EtcdClient, etcd), "c", 1.0)})
     core, log = Core(), cast(LogPort, None)
     driver = CoordinatorDriver(cast(Coordinator, core), log, ports, 1.0)
-    service = CoordinatorService(driver, cast(Presence, PresenceOfTest()), ports, log)
+    service = CoordinatorService(driver, cast(Presence, PresenceOfTest()), ports, log, cast(LogPages, None))
     request = pb.CommitDistributedRequest(
         transaction_id=ID, generation=GENERATION, participants=["set:east", "set:west"]
     )
