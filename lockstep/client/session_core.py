@@ -235,11 +235,11 @@ class SessionCore:
         if line.is_writing or (state is not State.ATTACHED and state is not State.ATTACHING):
             return
         messages: list[rq.ClientMessage] = []
-        if line.requests:
-            messages += line.requests
-            line.requests.clear()
-        if state is State.ATTACHED and line.window.has_unsent and line.times.resend_at is None:
-            settings = line.settings
+        settings = line.settings
+        while line.requests and len(messages) < settings.send_requests_max:
+            messages.append(line.requests.popleft())
+        may_command = state is State.ATTACHED and line.times.resend_at is None
+        if may_command and not line.requests and line.window.has_unsent:
             is_alone = line.window.is_suspicious
             messages += line.window.take(line.epoch, settings.send_commands_max, settings.send_bytes_max)
             if is_alone and messages:

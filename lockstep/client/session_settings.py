@@ -35,6 +35,8 @@ class SessionSettings:
     send_commands_max: int = 256
     send_bytes_max: int = 1 << 20
     """One write: about as much as a primary puts into one batch of its journal."""
+    send_requests_max: int = 500
+    """Requests in one write: thousands of consumers are opened again when a session comes back."""
 
     def __post_init__(self) -> None:
         # Without it no session attaches anywhere, so nobody would hear of it.

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from lockstep.client.session_events import Received, StreamLost
-from lockstep.core.errors import ErrorCode, LockstepError
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
 from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
@@ -36,7 +36,8 @@ def encode(set_name: SetName, messages: tuple[ClientMessage, ...]) -> bytes:
     try:
         data = encode_request(set_name, messages).SerializeToString()
     except Exception as error:  # Arguments of any kind: what raises what is the wire format's business.
-        raise UnsayableError(ErrorCode.INVALID_ARGUMENT, f"it cannot be said: {error}") from error
+        code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_ARGUMENT
+        raise UnsayableError(code, f"it cannot be said: {error}") from error
     if len(data) > MESSAGE_BYTES_MAX:
         raise UnsayableError(
             ErrorCode.TOO_LARGE, f"{len(data)} bytes in one message, at most {MESSAGE_BYTES_MAX}"

@@ -24,6 +24,8 @@ from lockstep.runtime.columns import expand, pack
 from lockstep.runtime.transaction_name_codec import decode_name, encode_name, fill_name
 from lockstep.wire.v1 import session_pb2 as pb
 
+COUNT_MAX = 20_000
+"""Messages or positions of one command: twice what sets take, so that their limit is met first, by name."""
 _Wire = pb.ClientMessage
 Headers = tuple[tuple[str, str], ...]
 _Positions = TypeVar("_Positions", bound=Sequence[QueuePosition])
@@ -253,14 +255,22 @@ def span(milliseconds: int) -> int:
     return milliseconds
 
 
+def check_count(count: int, count_max: int, what: str) -> None:
+    """Raises `Rejected` TOO_LARGE for more than one step takes: asked before anything is made of them."""
+    if count > count_max:
+        raise Rejected(ErrorCode.TOO_LARGE, f"{count} {what} in one message, at most {count_max}")
+
+
 def _check_publish(messages: Sized, ttl_ms_max: int) -> None:
     if not messages:
         raise invalid("a publish without messages")
+    check_count(len(messages), COUNT_MAX, "messages of a publish")
     if ttl_ms_max > SPAN_MS_MAX:
         raise invalid(f"a message's time to live is above {SPAN_MS_MAX} ms")
 
 
 def _check_settle(positions: Sequence[QueuePosition], disposition: int, is_in_transaction: bool) -> None:
+    check_count(len(positions), COUNT_MAX, "positions of a settle")
     if not _distinct(positions):
         raise invalid("a settle without positions")
     if not c.Disposition.ACCEPT <= disposition <= c.Disposition.REJECT:
@@ -305,6 +315,8 @@ def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
 def _made_publish(
     number: int, publish: pb.ClientMessage.Publish, transaction: TransactionKey | None, sequence: int
 ) -> c.PublishCommand:
+    for column in (publish.bodies, publish.properties, publish.are_durable, publish.ttls_ms, publish.headers):
+        check_count(len(column), COUNT_MAX, "messages of a publish")
     bodies, ttls_ms = tuple(publish.bodies), publish.ttls_ms
     _check_publish(bodies, max(ttls_ms) if ttls_ms else 0)
     messages = _made_messages(publish, bodies, ttls_ms)
@@ -338,6 +350,7 @@ def _made_messages(
 
 def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
     settle = wire.settle
+    check_count(len(settle.positions), COUNT_MAX, "positions of a settle")
     positions = _decode_positions(settle.positions)
     transaction = decode_name(settle.transaction) if settle.HasField("transaction") else None
     _check_settle(positions, settle.disposition, transaction is not None)

@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.requests import ClientMessage
 from lockstep.core.server_messages import AnyServerMessage
-from lockstep.runtime.client_message_codec import decode_client_message, encode_client_message
+from lockstep.runtime.client_message_codec import (
+    check_count,
+    decode_client_message,
+    encode_client_message,
+)
 from lockstep.runtime.server_message_codec import decode_server_message, encode_server_message
 from lockstep.wire.v1 import session_pb2 as pb
+
+MESSAGES_MAX = 10_000
+"""Commands and requests in one message of a stream: ten times what our own clients say at once."""
 
 
 def encode_request(set_name: SetName, messages: Sequence[ClientMessage]) -> pb.SessionRequest:
@@ -26,6 +33,7 @@ def encode_request(set_name: SetName, messages: Sequence[ClientMessage]) -> pb.S
 def decode_request(request: pb.SessionRequest) -> tuple[SetName, tuple[ClientMessage, ...]]:
     """Resource set and messages; raises `Rejected` for what is no message of a client."""
     set_name = SetName(request.resource_set)
+    check_count(len(request.messages), MESSAGES_MAX, "commands and requests")
     return set_name, tuple([decode_client_message(set_name, message) for message in request.messages])
 
 

@@ -54,6 +54,8 @@ CLIENT_BYTES_MAX = 8 * 1024 * 1024
 CLIENT_STALL_SECONDS = 30.0
 """A client that takes nothing for so long while a write waits has its stream closed: longer than a network needs to come back by
 TCP's first retries, and short enough that what waits for dead clients does not gather."""
+SAID_MAX = 500
+"""Messages of a client in one input of the core: a few milliseconds' work, unless each of them is much."""
 CLIENT_STREAMS_MAX = 10_000
 """Streams of clients at once; each costs about 40 KiB."""
 
@@ -228,16 +230,21 @@ class SessionsService:
             for message in messages:
                 if isinstance(message, AttachSession):
                     raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
-            if messages:
-                self._driver.feed(ClientSaid(set_name, stream.number, messages))
+            self._said(stream, messages)
             return stream.outbox.bytes_waiting < CLIENT_BYTES_MAX
 
         try:
-            self._driver.feed(ClientSaid(stream.set_name, stream.number, messages))
+            self._said(stream, messages)
             while await hear(context, take) and not stream.outbox.is_finished:
                 await stream.outbox.wait_below(CLIENT_BYTES_MAX)
         finally:
             stream.outbox.finish()
+
+    def _said(self, stream: _ClientStream, messages: tuple[ClientMessage, ...]) -> None:
+        """As inputs that others of the same core have their turn between."""
+        for begin in range(0, len(messages), SAID_MAX):
+            said = messages[begin : begin + SAID_MAX]
+            self._driver.feed(ClientSaid(stream.set_name, stream.number, said))
 
     def _write_now(self, stream: _ClientStream, waiting: list[_Waiting]) -> bool:
         data = self._encode(stream.set_name, waiting)

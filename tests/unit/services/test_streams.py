@@ -283,6 +283,17 @@ async def test_answers_reach_a_client_and_commands_the_core(node: Node) -> None:
     assert (await node.hears(ClientStreamClosed)) == [ClientStreamClosed(ORDERS, stream)]
 
 
+async def test_what_a_client_says_at_once_is_heard_in_parts(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.primary.sessions.SAID_MAX", 4)
+    async with connect(node) as client:
+        await attached(node, client)
+        await client.say(*[Heartbeat()] * 10)
+        heard = await node.hears(ClientSaid, count=4)
+        assert [len(said.messages) for said in heard] == [1, 4, 4, 2]
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -563,6 +563,34 @@ def test_deliveries_for_a_consumer_that_has_stopped_are_released() -> None:
     assert bench.of(e.Delivered) == []
 
 
+def test_many_consumers_are_opened_again_in_several_writes_and_commands_come_behind_them() -> None:
+    bench = Bench(settings=SessionSettings(send_requests_max=4)).start()
+    for number in range(1, 11):
+        bench.feed(e.StartConsuming(number, f"q{number}", 10))
+        bench.exchange()
+    writes: list[list[type]] = []
+    perform = bench._perform
+
+    def recorded(effects: list[e.Effect]) -> None:
+        sends = [effect for effect in effects if isinstance(effect, e.Send)]
+        writes.extend([type(message) for message in send.messages] for send in sends)
+        perform(effects)
+
+    bench._perform = recorded  # type: ignore[method-assign]
+    bench.lose()
+    bench.submit("a", publish("a"))
+    bench.exchange()
+    said = [[kind for kind in written if kind is not rq.Heartbeat] for written in writes]
+    opening = [rq.OpenConsumer]
+    assert [written for written in said if written] == [
+        [rq.AttachSession],
+        4 * opening,
+        4 * opening,
+        [*(2 * opening), c.PublishCommand],
+    ]
+    assert len(bench.outcomes("a")) == 1
+
+
 def test_a_consumer_is_opened_again_with_its_selector() -> None:
     bench = Bench().start()
     bench.feed(e.StartConsuming(1, "q", 10, selector="colour = 'red'"))

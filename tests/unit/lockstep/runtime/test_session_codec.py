@@ -13,7 +13,14 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
-from lockstep.runtime.session_codec import decode_request, decode_response, encode_request, encode_response
+from lockstep.runtime.client_message_codec import COUNT_MAX
+from lockstep.runtime.session_codec import (
+    MESSAGES_MAX,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
 from lockstep.wire.v1 import session_pb2 as pb
 from tests.unit.lockstep.runtime.session_messages import (
     client_messages,
@@ -153,3 +160,22 @@ def test_what_is_the_same_for_all_messages_is_said_once() -> None:
         1,
     )
     assert not publish.headers
+
+
+def test_what_is_more_than_one_step_takes_is_refused_before_anything_is_made_of_it() -> None:
+    many = COUNT_MAX + 1
+    publish = pb.ClientMessage.Publish(routing_key="q", bodies=[b""] * many)
+    columns = pb.ClientMessage.Publish(routing_key="q", bodies=[b""], properties=[b""] * many)
+    settle = pb.ClientMessage.Settle(queue="q", positions=range(1, many + 1), disposition=1)
+    requests = [
+        pb.SessionRequest(messages=[pb.ClientMessage(number=1, publish=publish)]),
+        pb.SessionRequest(messages=[pb.ClientMessage(number=1, publish=columns)]),
+        pb.SessionRequest(messages=[pb.ClientMessage(number=1, settle=settle)]),
+        pb.SessionRequest(
+            messages=[pb.ClientMessage(heartbeat=pb.ClientMessage.Heartbeat())] * (MESSAGES_MAX + 1)
+        ),
+    ]
+    for request in requests:
+        with pytest.raises(Rejected) as caught:
+            decode_request(request)
+        assert caught.value.code is ErrorCode.TOO_LARGE
