@@ -3,8 +3,12 @@
 Law: a begin begins one session on one channel. Links that were refused count until they are detached: the engine holds them.
 """
 
+from collections.abc import Iterator
+
 from proton import Link, Session
 
+from services.proxy.engine_path import path
+from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
 
 
@@ -13,8 +17,10 @@ class AmqpSessions:
 
     def __init__(self, limits: ProxyLimits) -> None:
         self._limits = limits
-        self._begun: dict[Session, int] = {}
+        self._begun: dict[Session, dict[Handle, Link]] = {}
         """Each with the links that the client has attached on it and not detached."""
+        self._links = 0
+        """Those on all of them."""
         self._lossy: dict[Session, None] = {}
         """On which the client may still send the rest of what was refused."""
 
@@ -26,26 +32,37 @@ class AmqpSessions:
         """
         if session in self._begun or len(self._begun) > self._limits.channels_max:
             return False
-        self._begun[session] = 0
+        self._begun[session] = {}
         session.incoming_capacity = self._limits.session_window_bytes
         session.open()
         return True
 
-    def end(self, session: Session) -> None:
-        """Answers an end; its links are gone before."""
-        del self._begun[session]
+    def end(self, session: Session) -> Iterator[None]:
+        """Answers an end; what its links were here is gone before. Those that are not detached are freed one by one, and not
+        in one step with it."""
+        links = self._begun.pop(session)
+        self._links -= len(links)
         self._lossy.pop(session, None)
         session.close()
+        yield from _free(links)
         session.free()
+
+    def release(self) -> Iterator[None]:
+        """The connection is gone: frees what would else be freed at once with it."""
+        while self._begun:
+            _, links = self._begun.popitem()
+            yield from _free(links)
 
     def attach(self, link: Link) -> bool:
         """Counts a link of the client's; False: there are too many."""
-        self._begun[_keep_session(link)] += 1
-        return sum(self._begun.values()) <= 2 * self._limits.links_max
+        self._begun[_keep_session(link)][path.handle_of(link)] = link
+        self._links += 1
+        return self._links <= 2 * self._limits.links_max
 
     def detach(self, link: Link) -> None:
         """The client has detached it."""
-        self._begun[_keep_session(link)] -= 1
+        del self._begun[_keep_session(link)][path.handle_of(link)]
+        self._links -= 1
 
     def refused(self, session: Session) -> None:
         """A link was ended by us: what the client has sent on it meanwhile comes, and nobody takes it."""
@@ -61,6 +78,12 @@ class AmqpSessions:
             wanted = self._limits.session_window_bytes + session.incoming_bytes
             if session.incoming_capacity != wanted:
                 session.incoming_capacity = wanted
+
+
+def _free(links: dict[Handle, Link]) -> Iterator[None]:
+    while links:
+        links.popitem()[1].free()
+        yield
 
 
 def _keep_session(link: Link) -> Session:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
@@ -20,6 +20,7 @@ from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
 from services.proxy.nodes import Target
+from services.proxy.steps import in_steps
 
 _log = logging.getLogger("lockstep.proxy")
 
@@ -143,7 +144,7 @@ class AmqpTransaction:
                 raise
             is_committed = True
         finally:
-            self._ended(is_committed)
+            await in_steps(self._tell_end(is_committed))
 
     async def rollback(self) -> None:
         """Ends it without effect."""
@@ -152,7 +153,7 @@ class AmqpTransaction:
         try:
             await self._roll_back()
         finally:
-            self._ended(False)
+            await in_steps(self._tell_end(False))
 
     # Inside
 
@@ -244,13 +245,14 @@ class AmqpTransaction:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _ended(self, is_committed: bool) -> None:
+    def _tell_end(self, is_committed: bool) -> Iterator[None]:
         at_end, self._at_end = self._at_end, []
         for act in at_end:
             try:
                 act(is_committed)
             except Exception:  # Of one delivery; the others are to hear of the end, too.
                 _log.exception("transaction=%s event=end_not_told", self.name.hex())
+            yield
 
 
 def _rolled_back(why: Rejected) -> Rejected:

@@ -30,6 +30,8 @@ _ATTACH_FIELDS, _FLOW_FIELDS = 7, 11
 """How many of them are of interest: up to the target, and up to the properties."""
 _PROPERTIES_MAX = 1_000
 """Of a flow, so that looking at one has an end."""
+_LOOKED_MAX = 64
+"""Frames of those that are looked at, attaches above all, in one go: the engine and others have far more work with each."""
 _PAIRS_MAX = 8_192
 """Nobody has as many links on one connection (`ProxyLimits.links_max`) and gives each another handle."""
 
@@ -47,6 +49,9 @@ class ClientFrames:
         """Of that frame, or until it is known how long that is."""
         self._is_over = False
         """There are no frames any more: the engine ends the connection."""
+        self.rest = b""
+        """What the last look has left of its data, because there is much to do for what it gave: taken with `take_rest`, it is to
+        be looked at behind that."""
         self._presettled: dict[tuple[int, int], str] = {}
         """(channel, handle) -> name, of links on which the client receives what is settled when it is sent."""
         self._acquiring: list[str] = []
@@ -62,8 +67,13 @@ class ClientFrames:
         taken, self._drains_nothing = self._drains_nothing, False
         return taken
 
+    def take_rest(self) -> bytes:
+        """The rest, which is no more here."""
+        taken, self.rest = self.rest, b""
+        return taken
+
     def look(self, data: bytes) -> bytes:
-        """Takes what came; returns what the engine is to be given."""
+        """Takes what came, all of it or a part; returns what the engine is to be given."""
         if self._is_over:
             return data
         if self._missing:
@@ -77,6 +87,7 @@ class ClientFrames:
         at = self._passing
         last = len(data) - _LOOK_BYTES
         look = _look
+        looked = 0
         while at <= last:
             size, body, code = look(data, at)
             if code < _TRANSFER or body != 2 or size < _LOOK_BYTES:
@@ -87,6 +98,11 @@ class ClientFrames:
                     return self._hold(data, at, at + size - len(data))
                 if code != _FLOW or body != 2 or _is_of_interest(data, at, at + size):
                     data = self._looked_at(data, at, at + size)
+                    looked += 1
+                    if looked == _LOOKED_MAX:
+                        at += size
+                        self._passing, self.rest = 0, data[at:]
+                        return data[:at]
             at += size
         return self._end(data, at)
 

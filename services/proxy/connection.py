@@ -2,12 +2,14 @@
 
 Law: nothing that a client sends raises out of `receive`, and nothing that it does concerns another connection. What was
 received in one turn of the event loop is published and settled in one go at its end, and what there is to say is written
-once.
+once. However much comes at once is taken in order, as far as one step goes; what is left goes on in later turns, and meanwhile
+the client is not read. So does what its end takes, which comes behind all that it has said.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from proton import Endpoint, Event, Link
@@ -26,14 +28,16 @@ from services.proxy.core.conditions import (
 )
 from services.proxy.delivery_states import proton_condition
 from services.proxy.engine import Engine
-from services.proxy.engine_words import UNREADABLE, EngineEvent, Handle
+from services.proxy.engine_words import UNREADABLE, EngineEvent, Happening
 from services.proxy.input_room import InputRoom
 from services.proxy.link_owner import LinkOwner
 from services.proxy.links import Links
 from services.proxy.opening import SOLE_CONNECTION, container_is_taken, open_connection
 from services.proxy.output_room import OutputRoom
+from services.proxy.reading import Reading
 from services.proxy.security.identity import Identity
 from services.proxy.settings import ProxyLimits
+from services.proxy.steps import go_on
 from services.proxy.surroundings import Surroundings, Wire
 from services.proxy.termini import symbols_in
 
@@ -41,6 +45,8 @@ _log = logging.getLogger("lockstep.proxy")
 
 TICK_SECONDS_MIN, TICK_SECONDS_MAX = 0.02, 1.0
 """Between two looks at the idle time-outs."""
+_FEW = 32
+"""Transfers, outcomes and flows between two places where a step may end: some hundred microseconds."""
 
 
 class AmqpConnection:
@@ -56,9 +62,17 @@ class AmqpConnection:
         self._frames = ClientFrames(self._limits.frame_bytes_max)
         self._engine = Engine(self._limits)
         self._room = OutputRoom(wire, self._limits.output_bytes_max)
-        self._input_room = InputRoom(wire, worker.input_room)
+        self._reading = Reading(wire)
+        self._input_room = InputRoom(self._reading, worker.input_room)
         self._owner = LinkOwner(self, worker, self._room, self._input_room)
         self._links = Links(self, self._owner, self._room, worker.nodes, self._limits)
+        self._input: deque[bytes] = deque()
+        """What came, and nobody has looked at."""
+        self._work: Iterator[None] | None = None
+        """What is to be done of all that came, and behind it; None: nothing."""
+        self._is_wire_gone = False
+        self._has_failed = False
+        """By a bug of ours: what came is not taken, and what is there ends."""
         self._is_flushing = False
         self._is_in_turn = False
         self._is_open = False
@@ -67,7 +81,7 @@ class AmqpConnection:
         self._timer: asyncio.TimerHandle | None = None
         self._closer: asyncio.TimerHandle | None = None
         """Ends the wire, if the client does not answer a close."""
-        self._handlers: dict[object, Callable[[Event], None]] = {
+        self._handlers: dict[object, Callable[[Event], Iterator[None] | None]] = {
             Event.CONNECTION_REMOTE_OPEN: self._remote_open,
             Event.CONNECTION_REMOTE_CLOSE: self._remote_close,
             Event.SESSION_REMOTE_OPEN: self._links.session_opened,
@@ -106,43 +120,95 @@ class AmqpConnection:
 
     def receive(self, data: bytes) -> None:
         """Bytes of the client."""
-        if self._is_over:
-            return
-        data = self._frames.look(data)
+        if not self._is_wire_gone:
+            self._input.append(data)
+            self._begin()
+
+    def lose(self) -> None:
+        """The wire is gone. What came on it is taken, then nothing of the connection stays."""
+        if not self._is_wire_gone:
+            self._is_wire_gone = True
+            self._begin()
+
+    def _begin(self) -> None:
+        """There is something to do; whatever is done already comes first."""
+        if self._work is None and not self._is_over:
+            self._work = self._take_all()
+            if not self._go_on():
+                self._reading.pause_reading()
+                self._worker.keep(asyncio.ensure_future(self._go_on_later()))
+
+    async def _go_on_later(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            if self._go_on():
+                break
+        self._reading.resume_reading()
+
+    def _go_on(self) -> bool:
+        """One step; answers whether there is nothing more to do."""
+        work = self._work
+        assert work is not None
         self._is_in_turn = True
         try:
-            for name in self._frames.take_acquiring():
-                self._links.refuse_acquiring(name)
-            for kind, link, what in self._engine.events():
-                self._handle(kind, link, what)
-            drains_nothing = self._frames.take_drains_nothing()
-            for kind, link, what in self._engine.feed(data):
-                self._handle(kind, link, what, drains_nothing=drains_nothing)
-        finally:
+            is_done = go_on(work)
             self._is_in_turn = False
+            if is_done:
+                self._work = None
+            if not self._is_over:
+                self._end_turn(is_done)
+        except AssertionError:
+            raise
+        except Exception as error:
+            self._work, self._has_failed, self._is_in_turn = None, True, False
+            self._input.clear()
+            self._wire.fail(error)
+            return True
+        return is_done
+
+    def _end_turn(self, is_done: bool) -> None:
         self._owner.flush_links()
         self._links.restore_windows()
-        if self._engine.is_input_over:
+        if is_done and self._engine.is_input_over:
             # Of some of what is no frame the engine says nothing, and would take nothing until its idle time-out.
             self.close(Condition(FRAMING_ERROR, "bytes that are no frames"))
         self._write()
         # The client may have opened its window.
-        self._room.resume()
+        self._resume()
 
-    def lose(self) -> None:
-        """The wire is gone."""
-        if self._is_over:
-            return
-        for kind, link, what in self._engine.end_input():
-            self._handle(kind, link, what)
-        self._end(is_lost=not self._is_closed)
+    def _take_all(self) -> Iterator[None]:
+        """In order: what was said, what ends by it, and the end of all."""
+        engine, frames = self._engine, self._frames
+        if not self._input and not self._has_failed:
+            yield from self._handle(engine.events())
+        while self._input:
+            data = self._input.popleft()
+            while data:
+                given = frames.look(data)
+                data = frames.take_rest() if frames.rest else b""
+                for name in frames.take_acquiring():
+                    self._links.refuse_acquiring(name)
+                    yield
+                drains_nothing = frames.take_drains_nothing()
+                if drains_nothing:
+                    # What came of calls came before that flow.
+                    yield from self._handle(engine.events())
+                yield from self._handle(engine.feed(given), drains_nothing)
+        if self._is_wire_gone and not self._has_failed:
+            yield from self._handle(engine.end_input())
+        if self._is_wire_gone:
+            self._end(is_lost=not self._is_closed)
+        if self._is_closed or self._is_wire_gone:
+            yield from self._links.go_on_ending()
+        if self._is_wire_gone:
+            yield from self._release()
 
     def resume_writing(self) -> None:
         """The wire has room again."""
         if self._is_over:
             return
         self._write()
-        self._room.resume()
+        self._resume()
 
     def wrote(self) -> None:
         """Something is to be said: it is written when this turn of the event loop is over."""
@@ -155,7 +221,11 @@ class AmqpConnection:
         if not self._is_over:
             self._write()
             # The socket may have taken it at once.
-            self._room.resume()
+            self._resume()
+
+    def _resume(self) -> None:
+        if self._room.resume():
+            self.wrote()
 
     def _write(self) -> None:
         for data in self._engine.output():
@@ -172,10 +242,8 @@ class AmqpConnection:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
         now = loop.time()
-        deadline = self._engine.tick(now, is_read=not self._input_room.is_paused)
-        for kind, link, what in self._engine.events():
-            self._handle(kind, link, what)
-        self._write()
+        deadline = self._engine.tick(now, is_read=not self._reading.is_paused)
+        self._begin()
         # Before the open there is none.
         delay = min(max(deadline - now, TICK_SECONDS_MIN), TICK_SECONDS_MAX) if deadline else TICK_SECONDS_MAX
         self._timer = loop.call_later(delay, self._tick)
@@ -186,23 +254,35 @@ class AmqpConnection:
 
     # --- what happens ---
 
-    def _handle(self, kind: EngineEvent, link: Handle, what: Any, *, drains_nothing: bool = False) -> None:
-        """`drains_nothing`: it came with a flow that wants a link drained on which its client has no credit."""
-        if kind is EngineEvent.DELIVERY:
-            self._links.delivered(link, what)
-        elif kind is EngineEvent.FLOW:
-            self._links.flowed(link, drains_nothing=drains_nothing)
-        else:
-            self._happened(what)
+    def _handle(self, happenings: Iterable[Happening], drains_nothing: bool = False) -> Iterator[None]:
+        """`drains_nothing`: they came with a flow that wants a link drained on which its client has no credit."""
+        links, few = self._links, _FEW
+        for kind, link, what in happenings:
+            if kind is EngineEvent.DELIVERY:
+                links.delivered(link, what)
+            elif kind is EngineEvent.FLOW:
+                links.flowed(link, drains_nothing=drains_nothing)
+            else:
+                work = self._happened(what)
+                if work is not None:
+                    yield from work
+                yield
+                continue
+            few -= 1
+            if not few:
+                few = _FEW
+                yield
 
-    def _happened(self, event: Event) -> None:
+    def _happened(self, event: Event) -> Iterator[None] | None:
+        """Answers what is left to do for it before the next."""
         handler = self._handlers.get(event.type)
         if handler is None or (self._is_closed and event.type is not Event.CONNECTION_REMOTE_CLOSE):
-            return
+            return None
         try:
-            handler(event)
+            return handler(event)
         except UNREADABLE as error:
             self.unreadable(error)
+            return None
 
     def unreadable(self, error: BaseException) -> None:
         """The client has sent a field that cannot be read."""
@@ -269,11 +349,11 @@ class AmqpConnection:
 
     # --- the end ---
 
-    def _remote_close(self, event: Event) -> None:
+    def _remote_close(self, event: Event) -> Iterator[None]:
         self._is_closed = True
         self._end(is_lost=False)
+        yield from self._links.go_on_ending()
         self._engine.connection.close()
-        self._write()
 
     def close(self, condition: Condition | None, info: object = None, *, is_our_own: bool = False) -> None:
         """Closes the connection, with a reason if there is one. `is_our_own`: it is no fault of the client's, so what it has did
@@ -283,6 +363,7 @@ class AmqpConnection:
         self._is_closed = True
         connection = self._engine.connection
         self._links.end(is_lost=True, is_our_own=is_our_own)
+        asyncio.get_running_loop().call_soon(self._begin)
         if connection.state & Endpoint.LOCAL_UNINIT:
             open_connection(connection)
         if condition is not None:
@@ -300,13 +381,12 @@ class AmqpConnection:
         """Another connection of the container may be let in."""
         self._worker.containers.release(self.container, self)
 
-    def release(self) -> None:
-        """The last call: lets go of the engine."""
-        if self._is_over:
-            return
+    def _release(self) -> Iterator[None]:
+        """The last: lets go of the engine."""
         self._is_over = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._closer is not None:
-            self._closer.cancel()
+        for timer in self._timer, self._closer:
+            if timer is not None:
+                timer.cancel()
+        self._engine.unbind()
+        yield from self._links.release()
         self._engine.release()

@@ -52,7 +52,7 @@ class Engine:
 
     def events(self) -> Iterator[Happening]:
         """What came of calls and not of input."""
-        yield from path.events(self._collector)
+        return path.events(self._collector)
 
     def output(self) -> list[bytes | bytearray]:
         """Takes what is to be written."""
@@ -80,8 +80,11 @@ class Engine:
             self._not_idle_before = 0.0 if is_again else self._not_idle_before
         return self._transport.tick(now_seconds)
 
-    def release(self) -> None:
-        """Lets go of all that it holds; the last call."""
+    def unbind(self) -> None:
+        """No input and no output any more; what happens from now on is told to nobody."""
         self._transport.unbind()
         self._collector.release()
+
+    def release(self) -> None:
+        """Lets go of all that it holds, behind `unbind`; the last call. Each link that it still has makes that longer."""
         self.connection.free()

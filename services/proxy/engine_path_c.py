@@ -11,6 +11,7 @@ from cproton_ffi import ffi, lib
 from proton import Collector, Delivery, Event, Link, Transport
 
 from services.proxy.engine_words import (
+    OTHERS,
     UNREADABLE,
     EngineEvent,
     Handle,
@@ -22,6 +23,7 @@ from services.proxy.engine_words import (
 
 _DELIVERY = lib.PN_DELIVERY
 _FLOW = lib.PN_LINK_FLOW
+_OTHERS = frozenset(other.number for other in OTHERS)
 _NULL = ffi.NULL
 _CHUNK_BYTES = 64 * 1024
 _chunk = ffi.new("char[]", _CHUNK_BYTES)
@@ -110,7 +112,8 @@ def output(transport: Transport) -> list[bytes | bytearray]:
 
 
 def events(collector: Collector) -> Iterator[Happening]:
-    """What happened, in order; each is taken out when the next is asked for. What `receive` would not give is not told."""
+    """What happened, in order; each is taken out when the next is asked for. Of others than `OTHERS`, and
+    of what `receive` would not give, nothing is told."""
     impl = collector._impl
     while (event := lib.pn_collector_peek(impl)) != _NULL:
         kind = lib.pn_event_type(event)
@@ -121,7 +124,7 @@ def events(collector: Collector) -> Iterator[Happening]:
                 yield EngineEvent.DELIVERY, link, delivery
         elif kind == _FLOW:
             yield EngineEvent.FLOW, lib.pn_event_link(event), None
-        else:
+        elif kind in _OTHERS:
             yield EngineEvent.OTHER, None, Event.wrap(event)  # type: ignore[no-untyped-call]
         lib.pn_collector_pop(impl)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from proton import Collector, Delivery, Event, Link, Transport
 
 from services.proxy.engine_words import (
+    OTHERS,
     UNREADABLE,
     EngineEvent,
     Handle,
@@ -46,7 +47,8 @@ def output(transport: Transport) -> list[bytes | bytearray]:
 
 
 def events(collector: Collector) -> Iterator[Happening]:
-    """What happened, in order; each is taken out when the next is asked for. What `receive` would not give is not told."""
+    """What happened, in order; each is taken out when the next is asked for. Of others than `OTHERS`, and
+    of what `receive` would not give, nothing is told."""
     while (event := collector.peek()) is not None:
         if event.type is Event.DELIVERY:
             link, delivery = event.link, event.delivery
@@ -55,7 +57,7 @@ def events(collector: Collector) -> Iterator[Happening]:
                 yield EngineEvent.DELIVERY, link, delivery
         elif event.type is Event.LINK_FLOW:
             yield EngineEvent.FLOW, event.link, None
-        else:
+        elif event.type in OTHERS:
             yield EngineEvent.OTHER, None, event
         collector.pop()
 

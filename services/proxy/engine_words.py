@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Any, NamedTuple, Self
 
-from proton import Data, Described, ProtonException, ulong
+from proton import Data, Described, Event, ProtonException, ulong
 
 UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError, ProtonException)
 """What Proton raises when a field that a peer sent has no Python value: wrong types and bytes, dictionaries of lists."""
@@ -19,6 +19,18 @@ class EngineEvent(IntEnum):
     OTHER = 3
 
 
+OTHERS = (
+    Event.CONNECTION_REMOTE_OPEN,
+    Event.CONNECTION_REMOTE_CLOSE,
+    Event.SESSION_REMOTE_OPEN,
+    Event.SESSION_REMOTE_CLOSE,
+    Event.LINK_REMOTE_OPEN,
+    Event.LINK_REMOTE_DETACH,
+    Event.LINK_REMOTE_CLOSE,
+    # A link is freed when this is taken out: a place to give way, where thousands are.
+    Event.LINK_FINAL,
+)
+"""Of all others those that are told. Each turn has some of the rest, and making an object of one takes microseconds."""
 Happening = tuple[EngineEvent, Handle, Any]
 """(DELIVERY, link, delivery), (FLOW, link, None) or (OTHER, None, Proton's event)."""
 

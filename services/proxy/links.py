@@ -5,7 +5,8 @@ before. What ends takes everything with it that was made for it.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
 from proton import Endpoint, Event, Link, Receiver, Sender, Terminus
@@ -72,6 +73,10 @@ class Links:
         self._sessions = AmqpSessions(limits)
         self._attached: dict[Handle, tuple[ProxyLink | None, Link]] = {}
         """Every link that is attached, or being attached (None)."""
+        self._receivers = 0
+        """Those of them on which the client receives."""
+        self._ending: deque[tuple[ProxyLink, bool]] = deque()
+        """What was attached when the connection ended, each with whether its client failed, or was lost."""
         self._attaches = asyncio.Semaphore(limits.attaching_max)
         """Of those that are being attached: who may look for its node now."""
         self._closing: dict[Link, None] = {}
@@ -109,7 +114,7 @@ class Links:
             # Of a link that was refused: it is in the sessions' account already.
             path.drop_received(handle)
         elif isinstance(known[1], Receiver):
-            del self._attached[handle]
+            self._detach(handle)
             self._refuse(known[1], Condition(TRANSFER_LIMIT, "a transfer without credit"))
 
     def flowed(self, handle: Handle, *, drains_nothing: bool) -> None:
@@ -137,17 +142,19 @@ class Links:
         if not self._connection.was_opened or not self._sessions.begin(_known(event.session)):
             self._connection.close(Condition(ILLEGAL_STATE, "a begin that begins no session"))
 
-    def session_closed(self, event: Event) -> None:
+    def session_closed(self, event: Event) -> Iterator[None]:
         """The client ends one, with all of its links."""
         session = _known(event.session)
         for handle, (_, link) in list(self._attached.items()):
             if link.session == session:
                 self._drop(handle, is_lost=False)
                 self._abandon(link)
+            yield
         for link in list(self._closing):
             if link.session == session:
-                del self._closing[link]
-        self._sessions.end(session)
+                self._closing.pop(link, None)
+            yield
+        yield from self._sessions.end(session)
 
     # --- they begin ---
 
@@ -170,10 +177,8 @@ class Links:
         if len(self._attached) >= self._limits.links_max:
             self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._attached)} links are attached"))
             return
-        if isinstance(link, Sender) and self._has_all_receivers():
-            self._refuse(
-                link, Condition(RESOURCE_LIMIT, f"{self._limits.receivers_max} receivers are attached")
-            )
+        if isinstance(link, Sender) and self._receivers >= self._limits.receivers_max:
+            self._refuse(link, Condition(RESOURCE_LIMIT, f"{self._receivers} receivers are attached"))
             return
         if has_control_characters(link.remote_source.address) or has_control_characters(
             link.remote_target.address
@@ -181,17 +186,17 @@ class Links:
             self._refuse(link, Condition(INVALID_FIELD, "a control character in an address"))
             return
         self._attached[handle] = None, link
+        self._receivers += isinstance(link, Sender)
         if isinstance(link, Receiver) and link.remote_target.type == Terminus.COORDINATOR:
             self._coordinate(handle, link)
             return
         self._connection.run(self._attach(handle, link))
 
-    def _has_all_receivers(self) -> bool:
-        """Whether the client has as many links as it may on which it receives."""
-        most = self._limits.receivers_max
-        if len(self._attached) < most:
-            return False
-        return sum(isinstance(link, Sender) for _, link in self._attached.values()) >= most
+    def _detach(self, handle: Handle) -> ProxyLink | None:
+        """It is not attached any more; answers what it was here, None also for one that was being attached, or is not known."""
+        made, link = self._attached.pop(handle, (None, None))
+        self._receivers -= isinstance(link, Sender)
+        return made
 
     async def _attach(self, handle: Handle, link: Link) -> None:
         try:
@@ -203,7 +208,8 @@ class Links:
                     return
                 made = await self._attaching.attach(link)
         except LockstepError as error:
-            if self._attached.pop(handle, None) is not None:
+            if handle in self._attached:
+                self._detach(handle)
                 self._refuse_or_give_up(link, error)
                 self._connection.wrote()
             self._abandon(link)
@@ -299,21 +305,35 @@ class Links:
         self._connection.wrote()
 
     def end(self, *, is_lost: bool, is_our_own: bool = False) -> None:
-        """The connection ends: so do all of its links and dynamic nodes. `is_lost`: the client has not said so; `is_our_own`: nor
-        could it help that, so what it has did not fail at it."""
+        """The connection ends: what still comes on its links is nobody's, and `go_on_ending` ends them. `is_lost`: the client has
+        not said so; `is_our_own`: nor could it help that, so what it has did not fail at it."""
         self._owner.flush_links()
         self._closing.clear()
-        for handle in list(self._attached):
-            self._drop(handle, is_lost=is_lost, is_our_own=is_our_own)
+        self._room.close()
+        attached, self._attached, self._receivers = self._attached, {}, 0
+        for made, _ in attached.values():
+            if made is not None:
+                self._ending.append((made, is_lost and not (is_our_own and isinstance(made, OutgoingLink))))
+
+    def go_on_ending(self) -> Iterator[None]:
+        """So do all of its links and dynamic nodes."""
+        while self._ending:
+            self._end_one(*self._ending.popleft())
+            yield
         temporary = self._owner.temporary
         for address in list(temporary):
             del temporary[address]
             self._connection.run(self._nodes.delete_temporary(address))
+            yield
+
+    def release(self) -> Iterator[None]:
+        """The last call, when the engine has no transport any more: frees them."""
+        yield from self._sessions.release()
 
     def refuse_acquiring(self, name: str) -> None:
         """The client wants to acquire in a transaction (4.4.3) on its link of that name, where all is settled when it is sent."""
         for made, link in self._attached.values():
-            if link.name == name and isinstance(link, Sender) and made is not None:
+            if isinstance(made, OutgoingLink) and link.name == name:
                 self.end_link(link, _CANNOT_ACQUIRE)
                 return
         self._acquiring.add(name)
@@ -328,11 +348,13 @@ class Links:
         if work is not None:
             self._connection.run(work)
 
-    def _drop(self, handle: Handle, *, is_lost: bool, is_our_own: bool = False) -> None:
+    def _drop(self, handle: Handle, *, is_lost: bool) -> None:
         """The link and all handles of its deliveries are no more."""
-        made, _ = self._attached.pop(handle, (None, None))
-        if made is None:
-            return
+        made = self._detach(handle)
+        if made is not None:
+            self._end_one(made, is_lost)
+
+    def _end_one(self, made: ProxyLink, is_lost: bool) -> None:
         if isinstance(made, CoordinatorLink):
             # What came before belongs to its transactions, and is rolled back with them.
             self._owner.flush_links()
@@ -340,7 +362,7 @@ class Links:
         made.flush()
         if isinstance(made, OutgoingLink):
             self._room.forget(made)
-            made.end(is_lost=is_lost and not is_our_own)
+            made.end(is_lost=is_lost)
         elif isinstance(made, IncomingLink):
             made.end(is_lost=is_lost)
         else:

@@ -80,8 +80,7 @@ class ClientSocket(asyncio.Protocol):
         except AssertionError:
             raise
         except Exception as error:
-            _log.exception("peer=%s event=connection_failed", self.peer, exc_info=error)
-            self.close_now()
+            self.fail(error)
 
     def _negotiate(self, sasl: SaslLayer, data: bytes) -> None:
         """A password takes milliseconds to check: not on the event loop."""
@@ -146,7 +145,6 @@ class ClientSocket(asyncio.Protocol):
         self._worker.drop_connection(self)
         if self.connection is not None:
             self.connection.lose()
-            self.connection.release()
 
     # --- what the AMQP connection asks for (Wire) ---
 
@@ -172,6 +170,11 @@ class ClientSocket(asyncio.Protocol):
             self._transport.close()
             seconds = self._worker.settings.limits.close_seconds
             self._aborting = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+
+    def fail(self, error: Exception) -> None:
+        """A bug of ours."""
+        _log.exception("peer=%s event=connection_failed", self.peer, exc_info=error)
+        self.close_now()
 
     def close_now(self) -> None:
         if self._transport is not None:

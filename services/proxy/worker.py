@@ -7,7 +7,7 @@ back what the worker holds for it.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from lockstep.client.client import Client
@@ -30,6 +30,7 @@ from services.proxy.security.tls import peer_identity
 from services.proxy.security.tls_files import TlsFiles
 from services.proxy.security.users import AllowAll, Permissions, Users
 from services.proxy.settings import ProxySettings
+from services.proxy.steps import in_steps
 from services.proxy.tls_arrival import ListeningSocket, TlsListener
 from services.proxy.traffic import Traffic
 
@@ -93,12 +94,7 @@ class Worker:
             self._looking.cancel()
         for arrival in self.arrivals.all():
             arrival.close_now()
-        for socket in list(self._sockets):
-            if socket.connection is not None:
-                reason = Condition(CONNECTION_FORCED, "the proxy is stopping")
-                socket.connection.close(reason, is_our_own=True)
-            else:
-                socket.close()
+        await in_steps(self._close_all())
         deadline = asyncio.get_running_loop().time() + self.settings.limits.stop_seconds
         while (self._sockets or self._tasks) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
@@ -107,6 +103,15 @@ class Worker:
         for task in list(self._tasks):
             task.cancel()
         await self._client.close()
+
+    def _close_all(self) -> Iterator[None]:
+        for socket in list(self._sockets):
+            if socket.connection is not None:
+                reason = Condition(CONNECTION_FORCED, "the proxy is stopping")
+                socket.connection.close(reason, is_our_own=True)
+            else:
+                socket.close()
+            yield
 
     @property
     def connections(self) -> list[AmqpConnection]:
@@ -119,15 +124,16 @@ class Worker:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.give_back_late(asyncio.get_running_loop().time())
+            await in_steps(self.give_back_late(asyncio.get_running_loop().time()))
 
-    def give_back_late(self, now: float) -> None:
+    def give_back_late(self, now: float) -> Iterator[None]:
         """Has all connections give back what has waited for their clients for too long."""
         for connection in self.connections:
             try:
                 connection.give_back_late(now)
             except Exception:  # Of one connection: the messages of the others do not wait because of it.
                 _log.exception("peer=%s event=not_given_back", connection.peer)
+            yield
 
     # --- what sockets and connections ask for ---
 

@@ -29,6 +29,7 @@ class FakeTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = 0
+        self.is_read = True
         self.protocol: asyncio.Protocol | None = None
         self._is_closing = False
 
@@ -42,10 +43,10 @@ class FakeTransport(asyncio.Transport):
         """It is never full."""
 
     def pause_reading(self) -> None:
-        """Whoever feeds it knows."""
+        self.is_read = False
 
     def resume_reading(self) -> None:
-        """Whoever feeds it knows."""
+        self.is_read = True
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 1) if name == "peername" else default

@@ -160,7 +160,7 @@ class StubSet:
             return
         first = DELIVERIES_MAX - self._left[consumer]
         self._left[consumer] -= count
-        port.deliver("queue", EPOCH, tuple(_message(first + place) for place in range(count)))
+        port.deliver("queue", EPOCH, tuple(message_of(first + place) for place in range(count)))
 
     def _drained(self, consumer: int) -> None:
         if consumer in self._consumers:
@@ -170,7 +170,7 @@ class StubSet:
         return _done()
 
 
-def _message(number: int) -> DeliveredMessage:
+def message_of(number: int) -> DeliveredMessage:
     position = QueuePosition(number + 1)
     return DeliveredMessage(position, b"\x00\x53\x70\x45\x00\x53\x75\xa0\x28", BODY, 0, 0, True)
 

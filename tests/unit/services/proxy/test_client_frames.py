@@ -21,10 +21,19 @@ TRANSFER = performative(
 )
 
 
+def parts_of(frames: ClientFrames, data: bytes) -> list[bytes]:
+    """What the engine gets of it, look by look."""
+    parts = []
+    while data:
+        parts.append(frames.look(data))
+        data = frames.take_rest()
+    return parts
+
+
 def look(*pieces: bytes) -> tuple[bytes, list[str]]:
     """What the engine gets of these, behind the header, and who acquires in a transaction."""
     frames = ClientFrames(FRAME_BYTES_MAX)
-    given = b"".join(frames.look(piece) for piece in (codec.AMQP_HEADER, *pieces))
+    given = b"".join(part for piece in (codec.AMQP_HEADER, *pieces) for part in parts_of(frames, piece))
     assert given.startswith(codec.AMQP_HEADER)
     return given[len(codec.AMQP_HEADER) :], frames.take_acquiring()
 
@@ -155,3 +164,21 @@ def test_a_drain_of_no_credit_is_told_once(flow: bytes, expected: bool) -> None:
     frames.look(codec.AMQP_HEADER + OPEN + flow + TRANSFER)
     assert frames.take_drains_nothing() is expected
     assert not frames.take_drains_nothing()
+
+
+@given(st.integers(1, 400), st.integers(1, 2_000))
+def test_a_look_takes_some_attaches_and_leaves_the_rest_in_order(count: int, size: int) -> None:
+    data = b"".join(attach_receiver(f"r{number}", "q\0", number) + TRANSFER for number in range(count))
+    frames = ClientFrames(FRAME_BYTES_MAX)
+    frames.look(codec.AMQP_HEADER)
+    parts = [part for at in range(0, len(data), size) for part in parts_of(frames, data[at : at + size])]
+    assert b"".join(parts) == data.replace(b"q\0", b"q\1")
+    assert max(part.count(b"q\1") for part in parts) <= 64
+
+
+def test_transfers_and_outcomes_are_looked_at_in_one_go() -> None:
+    said = performative("disposition", role=True, first=0, settled=True) + credit(0, 10)
+    frames = ClientFrames(FRAME_BYTES_MAX)
+    frames.look(codec.AMQP_HEADER)
+    assert frames.look((TRANSFER + said) * 1_000) == (TRANSFER + said) * 1_000
+    assert not frames.take_rest()

@@ -11,6 +11,7 @@ from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, InDoubt
 from services.proxy.core.conditions import CONNECTION_FORCED
 from services.proxy.listener import ClientSocket
+from services.proxy.steps import in_steps
 from tests.amqp import codec
 from tests.amqp.raw_client import RawClient, credit
 from tests.amqp.stub_brokers import StubBatches, StubSession
@@ -133,7 +134,7 @@ async def test_a_connection_that_cannot_give_back_what_waits_does_not_keep_other
         sockets = [Socket(broken), Socket(Connection())]
         for socket in sockets:
             proxy.worker.take_connection(cast(ClientSocket, socket))
-        proxy.worker.give_back_late(0.0)
+        await in_steps(proxy.worker.give_back_late(0.0))
         for socket in sockets:
             proxy.worker.drop_connection(cast(ClientSocket, socket))
     assert given_back == ["somebody"]

@@ -1,0 +1,350 @@
+"""However much one client says at once, and however much it has when it goes: no step of the event loop is long by it.
+
+Law: what is taken in steps is taken in order, the end of the connection behind it, and nothing of it stays.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from lockstep.client.command_batches import Confirmation
+from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, LoopWatch
+from services.proxy.output_room import OutputRoom
+from services.proxy.reading import Reading
+from services.proxy.settings import ProxyLimits, ProxySettings
+from services.proxy.steps import go_on, in_steps
+from tests.amqp import codec, stub_brokers
+from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, composite, performative
+from tests.amqp.listener_rig import FakeTransport, ListenerRig
+from tests.amqp.raw_client import RawClient, attach_receiver, attach_sender, begin, credit
+from tests.amqp.stub_brokers import StubBatches, StubSession, StubSet, stub_nodes
+from tests.amqp.stub_proxy import serving
+
+READ_BYTES = 256 * 1024
+"""What a socket gives at once."""
+MANY = 50_000
+WINDOW = 1_000_000
+BEGUN = (
+    SASL_HEADER
+    + performative("sasl_init", mechanism=codec.Symbol("ANONYMOUS"))
+    + AMQP_HEADER
+    + performative("open", container_id="steps")
+    + begin(incoming_window=WINDOW)
+)
+REFUSED = b"".join(attach_receiver(f"r{number}", "", number) for number in range(8_100))
+"""Nearly as many links as a connection may have; none has an address."""
+SENDERS = b"".join(attach_sender(f"s{number}", "q", number) for number in range(4_000))
+
+
+class Batches(StubBatches):
+    """Writes down what comes."""
+
+    def __init__(self) -> None:
+        self.published: list[bytes] = []
+        self.settled = 0
+
+    def publish(self, exchange: str, key: str, messages: Sequence[Any], *_: Any) -> Confirmation:
+        self.published.extend(message.body for message in messages)
+        return super().publish()
+
+    def settle(self, _queue: str, _epoch: int, positions: Sequence[int], *_: Any) -> Confirmation:
+        self.settled += len(positions)
+        return super().settle()
+
+
+class Set(StubSet):
+    """Counts consumers. Its queues never end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.consumers = 0
+
+    def consume(self, *arguments: Any, **options: Any) -> int:
+        self.consumers += 1
+        consumer = super().consume(*arguments, **options)
+        self._left[consumer] = 10 * MANY
+        return consumer
+
+    def stop_consuming(self, consumer: int) -> None:
+        self.consumers -= 1
+        super().stop_consuming(consumer)
+
+    def _deliver(self, consumer: int, count: int) -> None:
+        port = self._consumers.get(consumer)
+        if port is None:
+            return
+        first = 10 * MANY - self._left[consumer]
+        self._left[consumer] -= count
+        port.deliver(
+            "queue",
+            stub_brokers.EPOCH,
+            tuple(stub_brokers.message_of(first + place) for place in range(count)),
+        )
+
+
+class Session(StubSession):
+    """Of these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: Batches = Batches()
+        self.set: Set = Set()
+
+
+class Client:
+    """One connection to the listener, without a socket."""
+
+    def __init__(self) -> None:
+        self.session = Session()
+        # What ends with an error is not cut off while it is still being taken.
+        limits = ProxyLimits(close_seconds=60)
+        self.rig = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",), limits=limits))
+        self.rig.worker.nodes = stub_nodes(self.session)
+        self.transport = FakeTransport()
+        self.socket = self.rig.worker.socket(None)
+        self.transport.protocol = self.socket
+        self.socket.connection_made(self.transport)
+        self.socket.data_received(BEGUN)
+
+    async def say(self, data: bytes) -> None:
+        """As much at once as a socket gives, and more when the proxy reads."""
+        for at in range(0, len(data), READ_BYTES):
+            while not self.transport.is_read:
+                await asyncio.sleep(0)
+            asyncio.get_running_loop().call_soon(self.socket.data_received, data[at : at + READ_BYTES])
+            await asyncio.sleep(0)
+
+    async def until_done(self) -> None:
+        """All of it is taken, and nothing is under way."""
+        while not self.transport.is_read or len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+        assert not self.rig.found
+
+    async def leave(self) -> None:
+        """Until nothing of it is left."""
+        self.transport.close()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+        assert self.socket.connection is not None and self.socket.connection.is_over
+        assert not self.rig.found
+
+
+@contextlib.asynccontextmanager
+async def no_long_step() -> AsyncIterator[None]:
+    found: list[LongStep] = []
+    watch = LoopWatch("proxy", LONG_SECONDS, found.append)
+    watch.start()
+    await asyncio.sleep(0.05)
+    yield
+    await asyncio.sleep(0.05)
+    watch.stop()
+    assert not found, "\n".join(map(str, found))
+
+
+async def test_thousands_of_attaches_in_one_write() -> None:
+    client = Client()
+    async with no_long_step():
+        await client.say(REFUSED)
+        assert not client.transport.is_read, "it is not read before that is taken"
+        await client.until_done()
+        await client.leave()
+
+
+@pytest.mark.parametrize("links", [REFUSED, SENDERS], ids=["refused", "attached"])
+async def test_thousands_of_links_of_a_connection_that_is_lost(links: bytes) -> None:
+    client = Client()
+    await client.say(links)
+    await client.until_done()
+    async with no_long_step():
+        await client.leave()
+
+
+@pytest.mark.parametrize("links", [REFUSED, SENDERS], ids=["refused", "attached"])
+async def test_thousands_of_links_of_a_session_that_ends(links: bytes) -> None:
+    client = Client()
+    await client.say(links)
+    await client.until_done()
+    async with no_long_step():
+        await client.say(performative("end") + begin())
+        await client.until_done()
+    await client.say(attach_sender("another", "q"))
+    await client.until_done()
+    assert client.socket.connection is not None and client.socket.connection.links == 1
+
+
+async def test_thousands_of_detaches_in_one_write() -> None:
+    client = Client()
+    await client.say(SENDERS)
+    await client.until_done()
+    async with no_long_step():
+        await client.say(b"".join(performative("detach", handle=n, closed=True) for n in range(4_000)))
+        await client.until_done()
+    assert client.socket.connection is not None and client.socket.connection.links == 0
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+async def test_an_outcome_of_thousands_of_deliveries(is_settled: bool) -> None:
+    client = Client()
+    await client.say(attach_receiver("r", "queue") + credit(0, MANY, incoming_window=WINDOW))
+    await client.until_done()
+    while client.session.set._left[1] > 9 * MANY:
+        await asyncio.sleep(0)
+    accepted = composite("accepted")
+    async with no_long_step():
+        await client.say(
+            performative("disposition", role=True, first=0, last=MANY - 1, settled=is_settled, state=accepted)
+        )
+        await client.until_done()
+    assert client.session.batches.settled == MANY
+    await client.leave()
+    assert client.session.set.consumers == 0
+
+
+async def test_what_came_before_the_end_of_the_wire_is_taken_before_it() -> None:
+    """And all of it, in order, though it takes many steps."""
+    client = Client()
+    names = [b"%d" % number for number in range(500)]
+    transfers = b"".join(
+        performative(
+            "transfer",
+            0,
+            codec.message(name),
+            handle=9_000,
+            delivery_id=number,
+            delivery_tag=codec.binary(name),
+            settled=True,
+        )
+        for number, name in enumerate(names)
+    )
+    await client.say(attach_sender("sender", "queue", 9_000))
+    await client.until_done()
+    client.socket.data_received(SENDERS[:READ_BYTES] + transfers[:1])
+    client.socket.data_received(transfers[1:])
+    assert not client.session.batches.published, "it is behind the attaches"
+    await client.leave()
+    assert client.session.batches.published == names
+
+
+async def test_what_is_said_behind_a_close_is_not_heard() -> None:
+    client = Client()
+    client.socket.data_received(SENDERS[: READ_BYTES // 4 * 4] + b"")
+    await client.until_done()
+    known = client.socket.connection
+    assert known is not None
+    before = known.links
+    client.socket.data_received(performative("close") + attach_sender("late", "q", 9_000))
+    await client.leave()
+    assert (before, known.links) == (4_000, 0)
+
+
+async def test_a_proxy_that_stops_lets_go_of_thousands_of_links() -> None:
+    session = Session()
+    async with serving(ProxyLimits(stop_seconds=10), session=session) as proxy:
+        client = await RawClient.begun(proxy.address)
+        client.send(b"".join(attach_receiver(f"r{number}", "q", number) for number in range(500)))
+        client.send(SENDERS[: len(SENDERS) // 2])
+        while session.set.consumers < 500:
+            await asyncio.sleep(0.01)
+        async with no_long_step():
+            stopping = asyncio.ensure_future(proxy.worker.stop())
+            await client.expect_end()
+            client.abort()
+            await stopping
+        assert session.set.consumers == 0
+        assert not proxy.worker._tasks
+
+
+# --- the parts ---
+
+
+def use(seconds: float) -> None:
+    """Of this thread's processor time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def slow_work(count: int, done: list[int]) -> Iterator[None]:
+    for number in range(count):
+        use(0.002)
+        done.append(number)
+        yield
+
+
+def test_a_step_ends_by_the_time_that_it_has_taken() -> None:
+    done: list[int] = []
+    work = slow_work(10, done)
+    assert not go_on(work)
+    assert 2 <= len(done) <= 5
+    while not go_on(work):
+        pass
+    assert done == list(range(10))
+
+
+async def test_others_have_their_turn_between_the_steps_of_a_work() -> None:
+    done: list[int] = []
+    working = asyncio.ensure_future(in_steps(slow_work(20, done)))
+    turns = 0
+    while not working.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(done) == 20 and turns >= 6
+
+
+class Wire:
+    """Notes whether it is read. It is never full."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+
+    def write(self, data: bytes | bytearray) -> None: ...
+    def waiting_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+    def fail(self, error: Exception) -> None: ...
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+def test_a_client_is_read_when_nobody_has_enough_for_now() -> None:
+    wire = Wire()
+    reading = Reading(wire)
+    reading.pause_reading()
+    reading.pause_reading()
+    reading.resume_reading()
+    assert (reading.is_paused, wire.is_read) == (True, False)
+    reading.resume_reading()
+    assert (reading.is_paused, wire.is_read) == (False, True)
+
+
+def test_links_that_wait_for_room_are_told_in_steps() -> None:
+    class HeldUp:
+        told = 0
+
+        def resume(self) -> None:
+            use(0.002)
+            self.told += 1
+
+    room, links = OutputRoom(Wire(), 1_000), [HeldUp() for _ in range(10)]
+    for link in links:
+        room.hold_up(link)
+    assert room.resume()
+    assert [link.told for link in links[-5:]] == [0] * 5
+    gone = links.pop()
+    room.forget(gone)
+    room.hold_up(links[0])
+    while room.resume():
+        pass
+    assert [link.told for link in links] == [1] * 9, "who has found no room just now is told another time"
+    assert not room.resume()
+    assert (links[0].told, gone.told) == (2, 0)
