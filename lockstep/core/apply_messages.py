@@ -37,6 +37,7 @@ from lockstep.core.reply import DONE, Reply, refused
 from lockstep.core.tx_buffer import DequeueOperation, PublishOperation, Share, TxBuffer
 
 if TYPE_CHECKING:
+    from lockstep.core.contents import Contents
     from lockstep.core.queues import Queue, Removed
     from lockstep.core.set_state import SetState
 
@@ -123,12 +124,12 @@ def enqueue(
     return Enqueued(batches, references)
 
 
-def release(state: SetState, removed: Removed) -> None:
+def release(contents: Contents, removed: Removed) -> None:
     """Count down the references of removed entries."""
     for ids in removed.durable:
-        state.contents.release(ids, True)
+        contents.release(ids, True)
     for ids in removed.transient:
-        state.contents.release(ids, False)
+        contents.release(ids, False)
 
 
 def reserve(state: SetState, shares: Sequence[Share], sign: int) -> None:
@@ -213,7 +214,7 @@ def apply_dequeue(state: SetState, index: LogIndex, epoch: Epoch, record: Dequeu
     if queue is None:
         return DONE
     removed = queue.remove(record.positions, is_durable)
-    release(state, removed)
+    release(state.contents, removed)
     if state.listener is not None and removed.positions:
         state.tell(state.listener.dequeued, queue, removed.positions, record.reason, None)
     return Reply(value=len(removed.positions))
@@ -253,7 +254,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
                 target.annotations[position] = annotations[position]
         if state.listener is not None:
             state.tell(state.listener.enqueued, target, [position for position, _, _ in moved])
-    release(state, removed)
+    release(state.contents, removed)
     return DONE
 
 

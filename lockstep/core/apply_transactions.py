@@ -173,7 +173,7 @@ def _drop_transients(state: SetState) -> None:
             delete_queue(state, queue)
         elif queue.transient_positions:
             removed = queue.remove(sorted(queue.transient_positions), False)
-            release(state, removed)
+            release(state.contents, removed)
             if state.listener is not None:
                 state.tell(state.listener.dequeued, queue, removed.positions, DequeueReason.LOST, None)
     for _, exchange in sorted(state.exchanges.by_id.items()):
@@ -231,7 +231,7 @@ class Effects:
     ) -> None:
         """Take out those of these positions that are there."""
         removed = queue.remove(positions, is_durable)
-        release(self._state, removed)
+        release(self._state.contents, removed)
         if self._state.listener is not None:
             self._dequeued.setdefault((queue.id, reason), (queue, []))[1].extend(removed.positions)
 

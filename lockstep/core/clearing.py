@@ -16,8 +16,9 @@ from lockstep.core.apply_messages import release
 from lockstep.core.pieces import PIECE_COST
 
 if TYPE_CHECKING:
+    from lockstep.core.contents import Contents
+    from lockstep.core.items import Changes
     from lockstep.core.queues import Queue
-    from lockstep.core.set_state import SetState
 
 CLEARED_IN_ONE = 500
 """Messages, in one step: as many microseconds' work, or twice that."""
@@ -26,8 +27,8 @@ CLEARED_IN_ONE = 500
 class Clearing:
     """Lives as long as its state."""
 
-    def __init__(self, state: SetState) -> None:
-        self._state = state
+    def __init__(self, contents: Contents, changes: Changes) -> None:
+        self._contents, self._changes = contents, changes
         self.queues: deque[Queue] = deque()
         """Deleted queues that still have something; only this changes it."""
         self.is_in_pieces = False
@@ -39,7 +40,7 @@ class Clearing:
         if queue.length:
             self.queues.append(queue)
             # Whoever hears of each item that goes (a consolidator) writes it down with what its record changed.
-            if not self.is_in_pieces or self._state.changes.listener is not None:
+            if not self.is_in_pieces or self._changes.listener is not None:
                 self.finish()
 
     def turns(self) -> Generator[int, None, None] | None:
@@ -70,7 +71,7 @@ class Clearing:
         while queues:
             queue = queues[0]
             if positions := queue.positions(limit=CLEARED_IN_ONE):
-                release(self._state, queue.remove(positions, True))
+                release(self._contents, queue.remove(positions, True))
                 yield 2 * len(positions)
             else:
                 queues.popleft()

@@ -18,6 +18,7 @@ from lockstep.core.entry_pages import PAGE_ENTRIES, Pairs, Piece
 from lockstep.core.entry_runs import EntryRun
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
 from lockstep.core.items import Changes
+from lockstep.core.position_tables import PositionTable
 from lockstep.core.queue_entries import QueueEntries
 from lockstep.core.records import DeclareQueue, Message
 
@@ -77,15 +78,15 @@ class Queue(QueueEntries):
         self._captures = changes.captures
         self.length = 0
         """Messages in the queue, locked ones included."""
-        self.transient_positions: set[QueuePosition] = set()
+        self.transient_positions: PositionTable[None] = PositionTable()
         """Entries of a durable queue that are not durable; not used by a transient queue, where none is."""
-        self.delivery_counts: dict[QueuePosition, int] = {}
+        self.delivery_counts: PositionTable[int] = PositionTable()
         """Failed deliveries of entries that have any."""
-        self.expiries: dict[QueuePosition, int] = {}
+        self.expiries: PositionTable[int] = PositionTable()
         """When entries expire that were moved here (TimeMs; 0: never): for all others their contents say it."""
-        self.deaths: dict[QueuePosition, Deaths] = {}
+        self.deaths: PositionTable[Deaths] = PositionTable()
         """Of entries that are dead letters: why."""
-        self.annotations: dict[QueuePosition, bytes] = {}
+        self.annotations: PositionTable[bytes] = PositionTable()
         """Of entries of which somebody who gave them back said something: as `Annotate` has it, combined."""
         self.locks: dict[QueuePosition, TransactionKey] = {}
         """Entries that a transaction will remove when it commits."""
@@ -152,7 +153,7 @@ class Queue(QueueEntries):
             if is_durable:
                 self._tell(positions)
             else:
-                self.transient_positions.update(positions)
+                self.transient_positions.say(positions, None)
 
     def remove(self, positions: Sequence[QueuePosition], is_durable: bool) -> Removed:
         """Take entries out with their counts and locks, on behalf of a durable record or not. What is not there is skipped.
@@ -165,7 +166,7 @@ class Queue(QueueEntries):
         marked = self.transient_positions
         if not self.is_durable:
             self._take_out(positions, False, removed)
-        elif marked.isdisjoint(positions):
+        elif not (marked and marked.any_of(positions)):
             # Nearly always: a record is of entries of one kind.
             if is_durable:
                 self._take_out(positions, True, removed)
@@ -173,11 +174,13 @@ class Queue(QueueEntries):
             for is_marked, alike in groupby(positions, marked.__contains__):
                 if is_marked or is_durable:
                     self._take_out(tuple(alike), not is_marked, removed)
-            marked.difference_update(positions)
-        for side in (self.delivery_counts, self.expiries, self.deaths, self.annotations, self.locks):
+            marked.remove(removed.positions)
+        for side in (self.delivery_counts, self.expiries, self.deaths, self.annotations):
             if side:
-                for position in removed.positions:
-                    side.pop(position, None)
+                side.remove(removed.positions)
+        if self.locks:
+            for position in removed.positions:
+                self.locks.pop(position, None)
         return removed
 
     def _take_out(self, positions: Sequence[QueuePosition], are_durable: bool, removed: Removed) -> None:
@@ -273,7 +276,7 @@ class Queue(QueueEntries):
         self.length += len(positions)
         self.bytes += size
         if self.is_durable and not are_durable:
-            self.transient_positions.update(positions)
+            self.transient_positions.update([(position, None) for position in positions])
         return positions, ids
 
     def _tell(self, positions: Sequence[QueuePosition]) -> None:

@@ -65,7 +65,7 @@ class SetState:
         self.contents = Contents(self.changes)
         self.exchanges = Exchanges(self.changes)
         self.queues = Queues()
-        self.clearing = Clearing(self)
+        self.clearing = Clearing(self.contents, self.changes)
         self.sessions = Sessions()
         self.transactions = Transactions()
         self.outcomes = Outcomes(self.changes)

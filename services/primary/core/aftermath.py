@@ -12,9 +12,6 @@ from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.settling import give_back
 
-LOOKED_AT = 500
-"""Messages that were delivered in vain, in one step."""
-
 
 class Aftermath:
     """Lives as long as the epoch; driven by the primary core, and behind each message of a client."""
@@ -33,11 +30,10 @@ class Aftermath:
         """
         context = self._context
         for queue_id, queue in sorted(context.state.queues.by_id.items()):
-            counted = sorted(queue.delivery_counts) if queue.definition.delivery_count_max else []
-            for begin in range(0, len(counted), LOOKED_AT):
+            for counted in queue.delivery_counts.parts() if queue.definition.delivery_count_max else ():
                 worn_out = [
                     position
-                    for position in counted[begin : begin + LOOKED_AT]
+                    for position in counted
                     if position in queue
                     and queue.is_worn_out(position)
                     and position not in queue.locks
@@ -45,7 +41,7 @@ class Aftermath:
                 ]
                 if worn_out:
                     self._listener.came_back.append((queue, worn_out))
-                yield LOOKED_AT
+                yield 1 + len(counted)
             yield 1
 
     def settle(self) -> None:

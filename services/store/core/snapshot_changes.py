@@ -259,7 +259,8 @@ def _gone(queue: Queue | None, positions: Sequence[QueuePosition]) -> Sequence[Q
     """Those of these entries that are not there, or not durable."""
     if queue is None or not queue.is_durable:
         return positions
-    there = set(queue.present(positions)) - queue.transient_positions
+    marked = queue.transient_positions
+    there = {position for position in queue.present(positions) if position not in marked}
     return [position for position in positions if position not in there]
 
 

@@ -1,5 +1,6 @@
 """Deleted queues: gone with their record, and let go of in pieces that nobody sees."""
 
+import weakref
 from collections.abc import Iterable
 from itertools import pairwise
 from random import Random
@@ -100,3 +101,13 @@ def test_a_state_that_is_cleared_in_pieces_becomes_the_same(random: Random, step
         check_invariants(state)
     assert state_hash(state) == state_hash(writer.log.state)
     check_invariants(state)
+
+
+def test_a_state_that_nobody_has_any_more_is_gone_at_once() -> None:
+    """No circle of references keeps it until garbage is collected, which millions of messages would wait for."""
+    log = cleared_in_pieces()
+    filled(log)
+    state = weakref.ref(log.state)
+    assert state() is not None
+    del log
+    assert state() is None

@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from lockstep.core.content_shelf import SHELF_BITS
 from lockstep.core.entry_pages import PAGE_ENTRIES
-from lockstep.core.ids import ORDINAL_BITS
+from lockstep.core.ids import ORDINAL_BITS, QueuePosition, place
 from lockstep.core.invariants import check_invariants
 from lockstep.core.pieces import PIECE_COST, Pieces
+from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
+from lockstep.core.records import Requeue
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.state_captures import PIECE_ENTRIES, CapturedContents, CapturedEntries
@@ -112,3 +117,36 @@ def test_a_page_of_entries_does_not_grow_with_its_queue() -> None:
         assert max(len(page.order) for page in each._pages) <= PAGE_ENTRIES + RESTORED_IN_ONE
     log.dequeue(queue, *queue.positions()[:-1])
     assert [len(page.single) for page in queue._pages] == [1]
+
+
+def test_what_is_said_of_entries_is_kept_on_pages_that_do_not_grow_with_their_number() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    records, each = 1000, 3
+    for _ in range(records):
+        log.publish(*(message((queue,)),) * each, is_durable=False)
+    log.append(Requeue(None, queue.id, tuple(queue.positions())))
+    for table in (queue.transient_positions, queue.delivery_counts):
+        assert len(table) == records * each == len(list(table))
+        assert max(map(len, table._pages.values())) == each << (SHELF_BITS - ORDINAL_BITS)
+    log.dequeue(queue, *queue.positions()[1:])
+    assert [len(table) for table in (queue.transient_positions, queue.delivery_counts)] == [1, 1]
+    check_invariants(log.state)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 3))))
+def test_a_position_table_is_a_dict(deeds: list[tuple[bool, int, int]]) -> None:
+    table, model = PositionTable[int](), dict[QueuePosition, int]()
+    for is_said, index, ordinal in deeds:
+        position = QueuePosition(place(index * 20, ordinal))
+        if is_said:
+            table[position] = model[position] = index
+        else:
+            table.remove([position])
+            model.pop(position, None)
+        assert (len(table), bool(table), position in table) == (len(model), bool(model), position in model)
+        assert table.get(position) == model.get(position) and table.get(position, 7) == model.get(position, 7)
+    assert list(table.items()) == sorted(model.items())
+    assert [position for part in table.parts() for position in part] == sorted(model)
+    assert table.any_of(model) is bool(model)

@@ -95,7 +95,7 @@ def test_a_new_epoch_aborts_open_transactions_without_counting_a_delivery() -> N
     log.publish(message((queue,), b"b"), transaction=key)
     log.begin_epoch()
     assert bodies(queue) == [b"a"]
-    assert (queue.delivery_counts, queue.reserved_length, log.state.transactions.live) == ({}, 0, {})
+    assert (dict(queue.delivery_counts), queue.reserved_length, log.state.transactions.live) == ({}, 0, {})
     assert len(log.state.outcomes) == 0
     assert log.state.outcome(key).state is TransactionState.ROLLED_BACK
     check_invariants(log.state)
