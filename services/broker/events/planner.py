@@ -122,6 +122,17 @@ class Planner:
     async def _cut(self, logs: Mapping[SetName, LogView], max_events: int, hold_ms_max: int) -> Cut:
         # In a thread: logs may have hundreds of thousands of transactions that are to be compared.
         cutting = await asyncio.to_thread(Cutting, logs, max_events, read_now().wall_ms, hold_ms_max)
+        await self._ask_all(cutting)
+        looked_for: set[str] = set()
+        while new := cutting.unheard - looked_for:
+            # Behind the reading of the logs: what is not there now was not there for any branch that they show.
+            looked_for |= new
+            if nowhere := await self._sources.names.missing(new):
+                cutting.are_nowhere(nowhere)
+                await self._ask_all(cutting)
+        return cutting.cut
+
+    async def _ask_all(self, cutting: Cutting) -> None:
         while asked := await asyncio.to_thread(cutting.questions):
             answers = await asyncio.gather(
                 *(ask_stands(self._sources, [name], xids) for name, xids in asked.items())
@@ -134,7 +145,6 @@ class Planner:
                         for name, stand in branches.items()
                     }
                 )
-        return cutting.cut
 
     def _response(self, cut: Cut, logs: Mapping[SetName, LogView]) -> pb.PlanResponse:
         response = pb.PlanResponse(time_ms=cut.time_ms, split=[global_id.hex() for global_id in cut.split])

@@ -5,9 +5,9 @@ the view is waited for: only then can the sets be reached, too.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.etcd import Entry
@@ -52,6 +52,16 @@ class SetNames:
             await asyncio.sleep(VIEW_LOOK_SECONDS)
         # What the view has beyond that came behind it.
         return sorted(self.known(), key=lambda name: (there.get(name, revision + 1), name))
+
+    async def missing(self, names: Set[str]) -> set[str]:
+        """Those that no resource set had at some moment of this call: none is ever deleted, so none had before. Where etcd does
+        not answer, nobody can tell, and none is missing.
+        """
+        try:
+            entries, _ = await self._read(self._view.keys.sets)
+        except LockstepError:
+            return set()
+        return set(names) - {self._set_of(entry.key) for entry in entries} - set(self.known())
 
     def _set_of(self, key: str) -> SetName | None:
         """Whose map entry this is; None: a key of another kind."""

@@ -7,7 +7,7 @@ siblings until its set has any outcome; only the sets that it ties are held. A s
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -177,10 +177,15 @@ def choose(
 
 
 def close(
-    cut: Cut, logs: Mapping[SetName, LogView], ends: Ends, now_ms: int = 0, hold_ms_max: int = 0
+    cut: Cut,
+    logs: Mapping[SetName, LogView],
+    ends: Ends,
+    now_ms: int = 0,
+    hold_ms_max: int = 0,
+    nowhere: Set[str] = frozenset(),
 ) -> None:
     """Lower the cut until it is closed. `hold_ms_max` after its commit a transaction does not hold any more, and is listed as
-    split; 0: it always does.
+    split; 0: it always does. `nowhere`: names that no set has.
     """
     seen = joint_indexes(logs)
     branches: dict[GlobalId, list[tuple[SetName, JointCommit]]] = {}
@@ -200,7 +205,7 @@ def close(
         name, joint = unseen.popleft()
         if joint.index > cut.ends[name].index:
             continue
-        siblings = _siblings(cut, logs, ends, seen, name, joint)
+        siblings = _siblings(cut, logs, ends, seen, nowhere, name, joint)
         if siblings is Siblings.BELOW:
             continue
         if siblings is Siblings.IN_DOUBT and hold_ms_max and now_ms - joint.time_ms >= hold_ms_max:
@@ -237,11 +242,13 @@ def _siblings(
     logs: Mapping[SetName, LogView],
     ends: Ends,
     seen: Mapping[tuple[SetName, GlobalId], LogIndex],
+    nowhere: Set[str],
     here: SetName,
     joint: JointCommit,
 ) -> Siblings:
     # A set that whoever plans has not heard of yet: nobody could say how it stands there.
-    found = Siblings.BELOW if logs.keys() >= set(joint.resource_sets) else Siblings.IN_DOUBT
+    are_known = all(name in logs or name in nowhere for name in joint.resource_sets)
+    found = Siblings.BELOW if are_known else Siblings.IN_DOUBT
     for name, log in logs.items():
         if name == here or (joint.resource_sets and name not in joint.resource_sets):
             continue
@@ -273,6 +280,9 @@ class Cutting:
         self._seen = joint_indexes(logs)
         self._ends: dict[tuple[SetName, GlobalId], BranchEnd] = {}
         self._unknown: dict[SetName, dict[GlobalId, bytes]] = {}
+        self.unheard: set[str] = set()
+        """Names of sets that have no log here: one that came since, or none."""
+        self._nowhere: set[str] = set()
 
     def questions(self) -> dict[SetName, dict[GlobalId, bytes]]:
         """Transactions that one has to know next, by the set that has to be asked, each with the xid of a branch of it."""
@@ -283,6 +293,11 @@ class Cutting:
     def learn(self, ends: Ends) -> None:
         """How branches stand that were asked for."""
         self._ends.update(ends)
+
+    def are_nowhere(self, names: Iterable[str]) -> None:
+        """There are no sets of these names, and there were none when the logs were read: whoever prepared a branch by hand made
+        them up, and nobody holds another one there."""
+        self._nowhere.update(names)
 
     def _make(self) -> Cut:
         cut = self._closed(choose(self._logs, self._max_events))
@@ -310,13 +325,16 @@ class Cutting:
                 if not joint.is_empty:
                     self._look(name, joint)
         if not self._unknown:
-            close(cut, self._logs, self._ends, self._now_ms, self._hold_ms_max)
+            close(cut, self._logs, self._ends, self._now_ms, self._hold_ms_max, self._nowhere)
         return cut
 
     def _look(self, here: SetName, joint: JointCommit) -> None:
         """What has committed in the sets that it is in, once in each, needs not be asked for."""
         for name in joint.resource_sets or self._logs:
-            if name == here or name not in self._logs:
+            if name not in self._logs:
+                self.unheard.add(name)
+                continue
+            if name == here:
                 continue
             other, key = SetName(name), (SetName(name), joint.global_id)
             is_seen = key in self._seen and joint.resource_sets.count(name) == 1

@@ -1,6 +1,6 @@
 """One broker's planner and groups over a world of resource sets, brokers that lag and sets that come, for tests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from random import Random
 from typing import cast
 
@@ -37,6 +37,9 @@ class Names:
             raise self.refusal
         self.unheard.clear()
         return self.there
+
+    async def missing(self, names: Set[str]) -> set[str]:
+        return set() if self.refusal is not None else set(names).difference(self.there)
 
 
 class Sources:

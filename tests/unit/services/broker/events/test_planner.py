@@ -196,6 +196,25 @@ async def test_a_broker_that_has_not_heard_of_a_set_does_not_plan_halves_of_what
     assert ends(await rig.plan(known)) == {ONE: at(3), TWO: at(2)}
 
 
+@pytest.mark.parametrize("is_etcd_silent", [False, True])
+async def test_a_branch_that_names_a_set_which_is_not_there_holds_no_reader(is_etcd_silent: bool) -> None:
+    """A client can prepare a branch of such a name by hand, with any list, and all readers would wait for it for ever. Where etcd
+    does not answer, it may be a set that came since."""
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    known = await rig.reader_with(1)
+    joint = rig.prepared(ONE, TWO)
+    joint.sets = [ONE, TWO, THREE]
+    for name in (ONE, TWO):
+        rig.commit(joint, name)
+        rig.world.append(name, 1)
+    if is_etcd_silent:
+        rig.sources.names.refusal = Rejected(ErrorCode.UNAVAILABLE, "etcd is silent")
+        assert ends(await rig.plan(known))[ONE].index < joint.committed[ONE]
+    else:
+        assert ends(await rig.plan(known)) == {ONE: at(4), TWO: at(4)}
+
+
 async def test_logs_are_compared_in_another_thread_than_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many transactions they have, nobody else waits for that."""
     threads: set[int] = set()

@@ -87,3 +87,11 @@ async def test_what_the_view_has_is_not_believed_to_be_all_while_etcd_is_silent(
     with pytest.raises(Rejected) as caught:
         await SetNames(view_of(EAST), etcd.read).all()
     assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+async def test_a_name_is_missing_only_where_etcd_says_so() -> None:
+    etcd = Etcd(KEYS.set_map(EAST), KEYS.set_lease(WEST))
+    names = SetNames(view_of(SetName("newer")), etcd.read)
+    assert await names.missing({"east", "west", "newer", "nosuch"}) == {"west", "nosuch"}
+    etcd.is_reachable = False
+    assert await names.missing({"nosuch"}) == set()
