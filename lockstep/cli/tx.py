@@ -20,12 +20,16 @@ from lockstep.cli.connection import (
 )
 from lockstep.cli.decided import (
     CALL_SECONDS,
+    LATE_MS,
     Decided,
     decided,
     forget,
+    give_up,
     heuristic_as_json,
     parse_global_id,
+    participants_as_json,
     state_name,
+    unended_as_json,
 )
 from lockstep.cli.set_answers import SetAnswers, ask_sets
 from lockstep.client import Client, ErrorCode, Rejected, connect
@@ -70,13 +74,17 @@ def list_branches(
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,
 ) -> None:
-    """Branches that are prepared or were ended heuristically, the oldest first, and what was decided."""
+    """Branches that are prepared or were ended heuristically, the oldest first, and what was decided; and transactions that wait
+    for others than resource sets, once they are late."""
 
     async def command(client: Client) -> None:
         answers, known = await asyncio.gather(_branches(client, with_open=everything), decided(client))
         found = sorted(_by_set(answers), key=lambda each: each[1].since_ms)
+        seen = {Xid.decode(branch.xid).global_id for _, branch in found}
+        late = known.without_branches(seen, 0 if everything else LATE_MS)
+        kept = [heuristic_as_json(one) for one in known.heuristics.values()]
+        kept += [unended_as_json(one) for one in late]
         if json:
-            kept = [heuristic_as_json(one) for one in known.heuristics.values()]
             print_json([_as_json(set_name, branch, known) for set_name, branch in found] + kept)
             answers.check()
             known.check()
@@ -93,7 +101,7 @@ def list_branches(
                 str(branch.operations),
                 ", ".join(branch.sessions),
             )
-        for one in map(heuristic_as_json, known.heuristics.values()):
+        for one in kept:
             name, age = one["distributed_transaction"], f"{one['age_seconds']:.0f} s"
             made.add_row(name, "", one["state"], one["decision"], age, "", "")
         show_table(made)
@@ -123,12 +131,14 @@ def show(
             if Xid.decode(branch.xid)[:2] == family
         ]
         kept = known.heuristics.get(family[1] or b"")
+        unended = known.transactions.get(family[1] or b"") if not found and transaction is not None else None
         is_there = any(wanted in (None, Xid.decode(branch.xid)) for _, branch in found)
-        if not is_there and kept is None:
+        if not is_there and kept is None and unended is None:
             known.check()
             raise _unknown(xid, answers)
         shown = [_as_json(set_name, branch, known) for set_name, branch in found]
         shown += [heuristic_as_json(kept)] if kept is not None else []
+        shown += [unended_as_json(unended)] if unended is not None else []
         if json:
             print_json(shown)
             answers.check()
@@ -184,6 +194,38 @@ def forget_heuristic(
         set_name, manager = await _locate(client, wanted)
         await manager.forget(wanted)
         _say(json, {"xid": str(wanted), "set": set_name, "state": "forgotten"})
+
+    _with_coordinators(brokers, coordinators, command)
+
+
+@app.command("give-up")
+def give_up_participant(
+    transaction: Annotated[
+        str, typer.Argument(help="Id of the distributed transaction (32 hexadecimal digits).")
+    ],
+    participant: Annotated[
+        str, typer.Argument(help="Which service, as it was enlisted: grpc://host:port/name.")
+    ],
+    coordinators: CoordinatorList = "",
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: Json = False,
+) -> None:
+    """Tell a participant no more how its transaction ended: one that is gone for good, or that never was. Of a commit that leaves
+    a hazard, which is kept until `tx forget`."""
+
+    async def command(client: Client) -> None:
+        global_id = parse_global_id(transaction)
+        if global_id is None:
+            text = f"a distributed transaction has 32 hexadecimal digits, not {transaction[:80]!r}"
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, text)
+        decision = await give_up(client, global_id, participant)
+        shown = {
+            "distributed_transaction": global_id.hex(),
+            "participant": participant,
+            "decision": decision,
+        }
+        text = f"Transaction {global_id.hex()}, which was {decision}: {participant} is told no more."
+        _print(json, shown, text)
 
     _with_coordinators(brokers, coordinators, command)
 
@@ -306,10 +348,7 @@ def _as_json(set_name: str, branch: BranchDescription, known: Decided) -> dict[s
         return shown  # Another transaction manager's.
     if (entry := known.transactions.get(xid.global_id)) is not None:
         shown["decision"] = state_name(entry.state)
-        shown["participants"] = [
-            {"participant": each.participant, "vote": each.vote, "ended": each.ended}
-            for each in entry.branches
-        ]
+        shown["participants"] = participants_as_json(entry)
     return shown
 
 

@@ -63,6 +63,26 @@ class Coordinators:
             await self._ask()
             await asyncio.sleep(PAUSE_SECONDS)
 
+    async def call_each(
+        self, method: str, request: Message, response: Callable[[], _Response], seconds: float
+    ) -> dict[str, _Response | LockstepError]:
+        """Asks all coordinators that are known, once; what each has said, by its address. Raises `Rejected` where there is
+        none."""
+        await self._find(min(NONE_SECONDS, seconds))
+        data = request.SerializeToString()
+
+        async def ask(address: str) -> _Response | LockstepError:
+            call: Any = self._channels.to(address).unary_unary(f"/lockstep.wire.v1.Coordinator/{method}")
+            answer = response()
+            try:
+                answer.ParseFromString(await call(data, timeout=seconds))
+            except grpc.aio.AioRpcError as failure:
+                return error_from(failure)
+            return answer
+
+        addresses = list(self._addresses)
+        return dict(zip(addresses, await asyncio.gather(*map(ask, addresses)), strict=True))
+
     async def are_known(self) -> bool:
         """Whether there is any, as far as brokers know."""
         if not self._addresses:

@@ -35,6 +35,8 @@ from services.coordinator.core.messages import (
     CommitAsked,
     EnlistAsked,
     EnlistedAnswer,
+    GivenUpAnswer,
+    GiveUpAsked,
     HeldAnswer,
     HoldAsked,
     Input,
@@ -99,6 +101,7 @@ class CoordinatorService:
                 "List": unary(pb.ListDistributedRequest, self._pages.page),
                 "Recover": unary(pb.RecoverDistributedRequest, self._recover),
                 "Forget": unary(pb.ForgetDistributedRequest, self._forget),
+                "GiveUp": unary(pb.GiveUpParticipantRequest, self._give_up),
                 "HoldCommits": unary_stream(self._hold_commits),
             },
         )
@@ -202,6 +205,12 @@ class CoordinatorService:
             text = f"no heuristic outcome of {global_id.hex()} is kept"
             raise Rejected(ErrorCode.NOT_FOUND, text, transaction=global_id.hex())
         return pb.ForgetDistributedResponse()
+
+    async def _give_up(self, request: pb.GiveUpParticipantRequest) -> pb.GiveUpParticipantResponse:
+        global_id, participant = _id(request.transaction_id), ParticipantName(request.participant)
+        answer = await self._ask(global_id, lambda number: GiveUpAsked(number, global_id, participant))
+        assert isinstance(answer, GivenUpAnswer), "the answer to a participant's end"
+        return pb.GiveUpParticipantResponse(state=STATES[answer.state])
 
     async def _hold_commits(self, data: bytes, context: Context) -> None:
         parse(pb.HoldCommitsRequest(), data)

@@ -22,6 +22,7 @@ from services.coordinator.core.messages import (
     DeleteTransaction,
     Effect,
     EnlistedAnswer,
+    GivenUpAnswer,
     HeldAnswer,
     Input,
     ListLog,
@@ -46,7 +47,7 @@ from services.coordinator.participant_ports import ParticipantPorts
 
 _log = logging.getLogger("lockstep.coordinator")
 
-Answer = BegunAnswer | EnlistedAnswer | OutcomeAnswer | RecoverAnswer | HeldAnswer
+Answer = BegunAnswer | EnlistedAnswer | OutcomeAnswer | RecoverAnswer | HeldAnswer | GivenUpAnswer
 
 
 class CoordinatorDriver:
@@ -116,7 +117,14 @@ class CoordinatorDriver:
                 self._call(self._call_log(effect), "decision log")
             case TellBranch():
                 self._call(self._call_participant(effect), "participant")
-            case BegunAnswer() | EnlistedAnswer() | OutcomeAnswer() | RecoverAnswer() | HeldAnswer():
+            case (
+                BegunAnswer()
+                | EnlistedAnswer()
+                | OutcomeAnswer()
+                | RecoverAnswer()
+                | HeldAnswer()
+                | GivenUpAnswer()
+            ):
                 answer = self._waiting.pop(effect.request, None)
                 if answer is not None and not answer.done():
                     answer.set_result(effect)

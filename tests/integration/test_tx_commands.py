@@ -91,6 +91,32 @@ async def test_what_a_coordinator_knows_is_shown(deployment: Deployment) -> None
         await coordinators.stop()
 
 
+async def test_a_participant_that_was_mistyped_is_shown_and_given_up(deployment: Deployment) -> None:
+    coordinators = Coordinators(deployment)
+    coordinator = await coordinators.start()
+    typo = "grpc://127.0.0.1:1/rows"
+    try:
+        transaction = await ClientTransaction.begin(coordinator, ["set:east", typo])
+        await transaction.rollback(coordinator)
+        name = transaction.transaction_id.hex()
+        (listed,) = await read(deployment, "tx", "list", "--all")
+        (shown,) = await read(deployment, "tx", "show", name)
+        assert (listed["distributed_transaction"], listed["decision"]) == (name, "rolled back")
+        ended = {each["participant"]: each["ended"] for each in shown["participants"]}
+        assert ended["set:east"] and not ended[typo]
+        assert await read(deployment, "tx", "list") == [], "it is young, and may end by itself"
+        status, _, err = await lockstep(deployment, "tx", "give-up", name, "set:east")
+        assert (status, "comes back" in err) == (1, True), err
+        given_up = await read(deployment, "tx", "give-up", name, typo)
+        assert (given_up["participant"], given_up["decision"]) == (typo, "rolled back")
+        assert await transaction.listed(coordinator) == []
+        assert await read(deployment, "tx", "list", "--all") == []
+        status, _, err = await lockstep(deployment, "tx", "give-up", name, typo)
+        assert (status, "does not end such a transaction" in err) == (1, True), err
+    finally:
+        await coordinators.stop()
+
+
 async def test_what_is_no_branch_is_refused_by_name(deployment: Deployment) -> None:
     for words, said in (
         (("show", "7:00:00"), "no resource set has a branch 7:00:00"),

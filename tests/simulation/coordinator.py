@@ -28,6 +28,7 @@ from services.coordinator.core.messages import (
     DeleteTransaction,
     Effect,
     EnlistedAnswer,
+    GivenUpAnswer,
     HeldAnswer,
     Input,
     ListLog,
@@ -160,6 +161,8 @@ class Coordinator(Client):
                 self.etcd.perform(effect, self._handle)
             case TellBranch():
                 self._tell_branch(effect)
+            case GivenUpAnswer():
+                raise AssertionError("nobody gives a participant up here")
             case BegunAnswer() | EnlistedAnswer() | OutcomeAnswer() | Refusal() | RecoverAnswer():
                 side = self._callers.pop(effect.request, None)
                 if side is not None:

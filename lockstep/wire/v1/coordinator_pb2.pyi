@@ -650,6 +650,49 @@ class RecoverDistributedResponse(_message.Message):
 Global___RecoverDistributedResponse: _TypeAlias = RecoverDistributedResponse  # noqa: Y015
 
 @_typing.final
+class GiveUpParticipantRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    PARTICIPANT_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.bytes
+    participant: _builtins.str
+    """grpc://host:port/<name>, as it was enlisted."""
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.bytes = ...,
+        participant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["participant", b"participant", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpParticipantRequest: _TypeAlias = GiveUpParticipantRequest  # noqa: Y015
+
+@_typing.final
+class GiveUpParticipantResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    state: Global___DistributedState.ValueType
+    """What was decided."""
+    def __init__(
+        self,
+        *,
+        state: Global___DistributedState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpParticipantResponse: _TypeAlias = GiveUpParticipantResponse  # noqa: Y015
+
+@_typing.final
 class ForgetDistributedRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -79,6 +79,11 @@ class CoordinatorStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.FromString,
                 _registered_method=True)
+        self.GiveUp = channel.unary_unary(
+                '/lockstep.wire.v1.Coordinator/GiveUp',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.GiveUpParticipantRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.GiveUpParticipantResponse.FromString,
+                _registered_method=True)
         self.HoldCommits = channel.unary_stream(
                 '/lockstep.wire.v1.Coordinator/HoldCommits',
                 request_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.HoldCommitsRequest.SerializeToString,
@@ -156,6 +161,16 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GiveUp(self, request, context):
+        """An operator says that a participant service is not there, and will not be: its name was mistyped, or it is gone for good. It is told
+        no more how the transaction ended. Where that was rolled back, nothing is left of it; a commit ends with a hazard (3), which is kept
+        until Forget. Of each coordinator that has the transaction in hand: NOT_FOUND from the others. FAILED_PRECONDITION: that one is not
+        waited for, or was told only once. Resource sets are not given up: they come back with their disks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def HoldCommits(self, request, context):
         """By brokers that plan committed events: for a moment this coordinator tells no resource set to commit what it decides now. One
         response, when every set has answered the commits that it was told before; the hold lasts until the caller cancels the call, but no
@@ -212,6 +227,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Forget,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.SerializeToString,
+            ),
+            'GiveUp': grpc.unary_unary_rpc_method_handler(
+                    servicer.GiveUp,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.GiveUpParticipantRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.GiveUpParticipantResponse.SerializeToString,
             ),
             'HoldCommits': grpc.unary_stream_rpc_method_handler(
                     servicer.HoldCommits,
@@ -462,6 +482,33 @@ class Coordinator:
             '/lockstep.wire.v1.Coordinator/Forget',
             lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GiveUp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Coordinator/GiveUp',
+            lockstep_dot_wire_dot_v1_dot_coordinator__pb2.GiveUpParticipantRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_coordinator__pb2.GiveUpParticipantResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,12 @@ class CoordinatorStub:
     """Looks at once for transactions without a coordinator, as it does periodically, and takes them up."""
     Forget: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ForgetDistributedRequest, _coordinator_pb2.ForgetDistributedResponse]
     """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
+    GiveUp: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GiveUpParticipantRequest, _coordinator_pb2.GiveUpParticipantResponse]
+    """An operator says that a participant service is not there, and will not be: its name was mistyped, or it is gone for good. It is told
+    no more how the transaction ended. Where that was rolled back, nothing is left of it; a commit ends with a hazard (3), which is kept
+    until Forget. Of each coordinator that has the transaction in hand: NOT_FOUND from the others. FAILED_PRECONDITION: that one is not
+    waited for, or was told only once. Resource sets are not given up: they come back with their disks.
+    """
     HoldCommits: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.HoldCommitsRequest, _coordinator_pb2.HoldCommitsResponse]
     """By brokers that plan committed events: for a moment this coordinator tells no resource set to commit what it decides now. One
     response, when every set has answered the commits that it was told before; the hold lasts until the caller cancels the call, but no
@@ -90,6 +96,12 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Looks at once for transactions without a coordinator, as it does periodically, and takes them up."""
     Forget: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ForgetDistributedRequest, _coordinator_pb2.ForgetDistributedResponse]  # type: ignore[assignment]
     """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
+    GiveUp: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GiveUpParticipantRequest, _coordinator_pb2.GiveUpParticipantResponse]  # type: ignore[assignment]
+    """An operator says that a participant service is not there, and will not be: its name was mistyped, or it is gone for good. It is told
+    no more how the transaction ended. Where that was rolled back, nothing is left of it; a commit ends with a hazard (3), which is kept
+    until Forget. Of each coordinator that has the transaction in hand: NOT_FOUND from the others. FAILED_PRECONDITION: that one is not
+    waited for, or was told only once. Resource sets are not given up: they come back with their disks.
+    """
     HoldCommits: _aio.UnaryStreamMultiCallable[_coordinator_pb2.HoldCommitsRequest, _coordinator_pb2.HoldCommitsResponse]  # type: ignore[assignment]
     """By brokers that plan committed events: for a moment this coordinator tells no resource set to commit what it decides now. One
     response, when every set has answered the commits that it was told before; the hold lasts until the caller cancels the call, but no
@@ -174,6 +186,18 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.ForgetDistributedResponse, _abc.Awaitable[_coordinator_pb2.ForgetDistributedResponse]]:
         """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
+
+    @_abc_1.abstractmethod
+    def GiveUp(
+        self,
+        request: _coordinator_pb2.GiveUpParticipantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.GiveUpParticipantResponse, _abc.Awaitable[_coordinator_pb2.GiveUpParticipantResponse]]:
+        """An operator says that a participant service is not there, and will not be: its name was mistyped, or it is gone for good. It is told
+        no more how the transaction ended. Where that was rolled back, nothing is left of it; a commit ends with a hazard (3), which is kept
+        until Forget. Of each coordinator that has the transaction in hand: NOT_FOUND from the others. FAILED_PRECONDITION: that one is not
+        waited for, or was told only once. Resource sets are not given up: they come back with their disks.
+        """
 
     @_abc_1.abstractmethod
     def HoldCommits(

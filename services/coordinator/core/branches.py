@@ -116,11 +116,24 @@ class Branches:
         branch.completion = completion
         return True
 
+    def silent(self, participant: ParticipantName) -> list[int]:
+        """Numbers of this participant's branches that were told more than once and have not answered."""
+        return [
+            number
+            for number, branch in enumerate(self.all)
+            if branch.participant == participant and branch.has_to_be_told and branch.tries > 1
+        ]
+
+    def drop_call(self, number: int) -> None:
+        """Nobody waits for this one's answer any more, nor tells it again."""
+        branch = self.all[number]
+        self._context.forget(branch.ticket)
+        branch.ticket = branch.due_ms = None
+
     def drop_calls(self) -> None:
         """Nobody waits for answers any more."""
-        for branch in self.all:
-            self._context.forget(branch.ticket)
-            branch.ticket = branch.due_ms = None
+        for number in range(len(self.all)):
+            self.drop_call(number)
 
     def _call(self, number: int, branch: Branch) -> None:
         branch.ticket = self._context.ticket(self._owner, number)

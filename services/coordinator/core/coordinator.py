@@ -6,7 +6,7 @@ them can end the same one at once: the log decides between them (`transaction.py
 
 from typing import assert_never
 
-from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, branch_xid
+from lockstep.core.branch_names import SET_KIND, GenerationTag, GlobalId, ParticipantName, branch_xid
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import Verdict
 from lockstep.core.errors import ErrorCode
@@ -26,6 +26,8 @@ from services.coordinator.core.messages import (
     Effect,
     EnlistAsked,
     EnlistedAnswer,
+    GivenUpAnswer,
+    GiveUpAsked,
     HoldAsked,
     Input,
     LoggedTransaction,
@@ -51,7 +53,7 @@ from services.coordinator.core.open_transactions import OpenTransactions
 from services.coordinator.core.participant_lists import refusal_of
 from services.coordinator.core.recovery import Recovery
 from services.coordinator.core.settings import CoordinatorLimits
-from services.coordinator.core.transaction import NOTHING_FOUND, Transaction
+from services.coordinator.core.transaction import NOTHING_FOUND, STATES, Transaction
 from services.coordinator.core.votes import Verb
 
 AnyTransaction = Transaction | OnePhase
@@ -101,6 +103,8 @@ class Coordinator:
                 self._listing.ask(now, given.request)
             case HoldAsked():
                 self._context.hold.ask(given.request, self._over_the_log(), now)
+            case GiveUpAsked():
+                self._give_up(given, now)
             case RequestDropped():
                 waiters = self._context.waiters.get(given.request)
                 if waiters is not None:
@@ -201,6 +205,23 @@ class Coordinator:
             self._forget_ended(known)
         else:
             Inquiry(self._context, asked).begin(now)
+
+    def _give_up(self, asked: GiveUpAsked, now: Now) -> None:
+        if asked.participant.startswith(SET_KIND):
+            message = "a resource set comes back with its disks: it is not given up"
+            self._context.say(Refusal(asked.request, ErrorCode.INVALID_ARGUMENT, message))
+            return
+        known = self._transactions.get(asked.global_id)
+        if not isinstance(known, Transaction):
+            message = "this coordinator does not end such a transaction"
+            self._context.say(Refusal(asked.request, ErrorCode.NOT_FOUND, message))
+        elif not known.give_up(asked.participant, now):
+            message = f"no {asked.participant!r} is being told how it ends, or it was told only once"
+            self._context.say(Refusal(asked.request, ErrorCode.ILLEGAL_STATE, message))
+        else:
+            assert known.verdict is not None, "told when it is decided"
+            self._context.say(GivenUpAnswer(asked.request, STATES[known.verdict]))
+            self._after(known, now)
 
     # Participants and the log
 

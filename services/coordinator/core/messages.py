@@ -192,6 +192,15 @@ class Tick:
     """Time passed."""
 
 
+@dataclass(frozen=True, slots=True)
+class GiveUpAsked:
+    """An operator says that a participant, which is told the end of a transaction and does not answer, is not there."""
+
+    request: RequestId
+    global_id: GlobalId
+    participant: ParticipantName
+
+
 Input = (
     BeginAsked
     | EnlistAsked
@@ -201,6 +210,7 @@ Input = (
     | OutcomeAsked
     | RecoverAsked
     | HoldAsked
+    | GiveUpAsked
     | RequestDropped
     | Voted
     | Completed
@@ -314,6 +324,14 @@ class RecoverAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenUpAnswer:
+    """The participant is not told any more. `state`: what was decided."""
+
+    request: RequestId
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
 class HeldAnswer:
     """Nothing is being committed, and nothing will be: until the request is dropped, or for `left_ms`."""
 
@@ -361,6 +379,7 @@ Effect = (
     | OutcomeAnswer
     | RecoverAnswer
     | HeldAnswer
+    | GivenUpAnswer
     | Refusal
     | Reached
     | Note

@@ -110,6 +110,18 @@ class Transaction:
         if self.phase is Phase.PREPARING:
             self._decide(Verdict.ABORT, now)
 
+    def give_up(self, participant: ParticipantName, now: Now) -> bool:
+        """An operator says that this one is not there; False: it is not being told an end, or was told only once."""
+        if self.phase is not Phase.COMPLETING or not (numbers := self.branches.silent(participant)):
+            return False
+        assert self.verdict is not None, "told when it is decided"
+        details = f"participant={participant} decided={self.verdict.value}"
+        self._context.say(Note("given_up", self.global_id, details))
+        for number in numbers:
+            self.branches.drop_call(number)
+            self.completed(number, Completion.GIVEN_UP, now)
+        return True
+
     # What the log says
 
     def written(self, revision: int, now: Now) -> None:

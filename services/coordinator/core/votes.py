@@ -46,13 +46,15 @@ class Completion(Enum):
     HEURISTICALLY_ROLLED_BACK = "heuristically rolled back"
     HEURISTICALLY_MIXED = "heuristically mixed"
     UNKNOWN_BRANCH = "unknown branch"
+    GIVEN_UP = "given up by an operator"
+    """It is not there, or not any more: an operator says so in its place."""
     UNREACHABLE = "unreachable"
 
 
 _AS_DECIDED = {
     Verdict.COMMIT: {Completion.COMMITTED},
     # A branch that is unknown has nothing left to roll back (T4).
-    Verdict.ABORT: {Completion.ROLLED_BACK, Completion.UNKNOWN_BRANCH},
+    Verdict.ABORT: {Completion.ROLLED_BACK, Completion.UNKNOWN_BRANCH, Completion.GIVEN_UP},
 }
 
 
@@ -63,6 +65,7 @@ def is_hazard(verdict: Verdict, completion: Completion) -> bool:
 
 
 _COMMITTED = {Completion.COMMITTED, Completion.HEURISTICALLY_COMMITTED}
+_NOT_KNOWN = {Completion.UNKNOWN_BRANCH, Completion.GIVEN_UP}
 _ROLLED_BACK = {Completion.ROLLED_BACK, Completion.HEURISTICALLY_ROLLED_BACK}
 
 
@@ -74,9 +77,10 @@ def heuristic_status(verdict: Verdict, ends: Collection[Completion]) -> XaStatus
     is_rolled_back = any(end in _ROLLED_BACK for end in ends)
     if Completion.HEURISTICALLY_MIXED in ends or (is_committed and is_rolled_back):
         return XaStatus.HEURMIX
-    if verdict is Verdict.COMMIT and Completion.UNKNOWN_BRANCH in ends:
+    is_unknown = any(end in _NOT_KNOWN for end in ends)
+    if verdict is Verdict.COMMIT and is_unknown:
         return XaStatus.HEURHAZ
-    if is_committed and Completion.UNKNOWN_BRANCH in ends:
+    if is_committed and is_unknown:
         # To a rollback, unknown says that nothing is left.
         return XaStatus.HEURMIX
     return XaStatus.HEURCOM if is_committed else XaStatus.HEURRB
