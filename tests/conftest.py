@@ -122,7 +122,7 @@ def _no_long_step(request: pytest.FixtureRequest, _long_steps: LongSteps) -> Gen
     """Fails a test in which a loop did one thing for too long."""
     yield
     if found := _long_steps.fresh(request.node.nodeid):
-        pytest.fail("an event loop was held up:\n" + "\n".join(map(str, found)), pytrace=False)
+        pytest.fail("an event loop was held up:\n" + "\n".join(found), pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,18 @@
 """Long steps: what the watches of all processes of a test have found (`lockstep.runtime.loop_watch`).
 
 Law: no step of an event loop takes more than 50 ms of processor time, unless it is one of those that are known
-(`known_long_steps.txt`). Of a process in a container, which writes elsewhere, nothing is seen.
+(`known_long_steps.txt`). A process that several tests share writes a step down when it is over, perhaps in the next test: it is
+that one's in which it began. Of a process in a container, which writes elsewhere, nothing is seen.
 """
 
 import os
+import time
+from collections import deque
 from pathlib import Path
 
 from lockstep.runtime.loop_watch import REPORTS, LongStep, functions_in, written_down
+
+ENDS_KEPT = 100
 
 
 def read_known(text: str) -> dict[str, str]:
@@ -29,13 +34,22 @@ class LongSteps:
     def __init__(self, directory: Path, known: dict[str, str]) -> None:
         self._directory = directory
         self._known = known
-        self._seen = 0
+        self._seen: set[LongStep] = set()
+        self._ends: deque[tuple[float, str]] = deque(maxlen=ENDS_KEPT)
+        """When the last tests ended."""
         os.environ[REPORTS] = str(directory)
 
-    def fresh(self, test: str) -> list[LongStep]:
-        """Those that nobody has asked for yet, and that are not known, of themselves or of this test."""
-        found = list(written_down(self._directory))
-        fresh, self._seen = found[self._seen :], len(found)
-        if test.partition("[")[0].partition("@")[0] in self._known:
-            return []
-        return [step for step in fresh if not any(name in self._known for name in functions_in(step))]
+    def fresh(self, test: str) -> list[str]:
+        """Those that nobody has asked for yet, each behind the test in which it began; none that is known, of itself or of its
+        test. To be asked when `test` ends."""
+        self._ends.append((time.monotonic(), test))
+        fresh = [step for step in written_down(self._directory) if step not in self._seen]
+        self._seen.update(fresh)
+        return [f"in {self._test_of(step)}, {step}" for step in fresh if not self._is_known(step)]
+
+    def _test_of(self, step: LongStep) -> str:
+        return next(test for end, test in self._ends if step.began <= end)
+
+    def _is_known(self, step: LongStep) -> bool:
+        names = (self._test_of(step).partition("[")[0].partition("@")[0], *functions_in(step))
+        return any(name in self._known for name in names)

@@ -143,19 +143,19 @@ class Driver:
             now = time.monotonic()
         self._write(WRITES_MAX if seconds_max < math.inf else len(self._writes))
         if self._is_watched and count:
-            self._measure(given, time.thread_time() - used)
+            self._measure(given, time.thread_time() - used, start)
         self._is_draining = False
         self.drains_total += 1
         self.busy_seconds += time.monotonic() - start
         if (self._waiting or self._writes) and not self._is_scheduled:
             self._schedule()
 
-    def _measure(self, last: AnyInput, used: float) -> None:
+    def _measure(self, last: AnyInput, used: float, began: float) -> None:
         """For tests and benchmarks: a drain that was too long for one step is written down, with what was handled last."""
         if used > LONG_SECONDS:
             kind = type(getattr(last, "answer", getattr(last, "message", last))).__name__
             core = type(self._cores.get(last.set_name)).__name__
-            write_down(LongStep("driver", round(used, 3), ((f"{core}.handle ({kind} last)",),)))
+            write_down(LongStep("driver", round(used, 3), ((f"{core}.handle ({kind} last)",),), began))
 
     async def run_ticks(self) -> None:
         """Feeds `Tick` to all cores, for ever; a task of the process."""

@@ -48,6 +48,8 @@ class LongStep:
     """Of processor time, at least."""
     stacks: tuple[tuple[str, ...], ...]
     """Where it was found, again and again: innermost first, `function (file:line)`."""
+    began: float
+    """By `time.monotonic`, which all processes of a host share: the last time that it was not found, hundredths before."""
 
     def __str__(self) -> str:
         stacks = "\n\n".join("\n".join(f"    {line}" for line in stack) for stack in self.stacks)
@@ -71,7 +73,8 @@ def written_down(directory: Path) -> Iterator[LongStep]:
     for path in sorted(directory.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             found = json.loads(line)
-            yield LongStep(found["process"], found["seconds"], tuple(map(tuple, found["stacks"])))
+            stacks = tuple(map(tuple, found["stacks"]))
+            yield LongStep(found["process"], found["seconds"], stacks, found["began"])
 
 
 class LoopWatch:
@@ -97,10 +100,14 @@ class LoopWatch:
         """Processor time of the loop's thread at the last look."""
         self._slept = 0.0
         """When the last look was, less all the time for which this watch's thread has waited for a processor."""
+        self._looked = time.monotonic()
+        """When it was."""
         self._step: FrameType | None = None
         """Outermost frame of the step that was found last; kept, so that no other step has one of the same identity."""
         self._step_used = 0.0
         """Processor time when it was found first, or before, if it had begun by then."""
+        self._began = 0.0
+        """When nobody had found it yet."""
         self._seconds = 0.0
         """What it has used since then."""
         self._stacks: list[tuple[str, ...]] = []
@@ -142,21 +149,22 @@ class LoopWatch:
                     return  # The loop is closed: the process is ending.
 
     def _look(self, delays: Callable[[], float]) -> None:
-        used, slept = time.clock_gettime(self._clock), time.monotonic() - delays()
+        before, self._looked = self._looked, time.monotonic()
+        used, slept = time.clock_gettime(self._clock), self._looked - delays()
         since, asleep = used - self._used, slept - self._slept
         self._used, self._slept = used, slept
         # Who slept for longer than it wanted to, and waited for no processor, was kept by one call that held the interpreter.
         was_kept = since > self._long_seconds and asleep > 3 * LOOK_SECONDS
         if was_kept or (not self._has_come_round and since > LOOK_SECONDS / 4):
-            self._find(used, since if was_kept else 0.0)
+            self._find(used, since if was_kept else 0.0, before)
         elif self._has_come_round:
             self._end_step()
         if self._has_come_round:
             self._has_come_round = False
             self._loop.call_soon_threadsafe(self._come_round)
 
-    def _find(self, used: float, before: float) -> None:
-        """The loop is in a step: look at what it does. `before`: how much the step has used already, if it is a new one."""
+    def _find(self, used: float, already: float, last_look: float) -> None:
+        """The loop is in a step: look at what it does. `already`: how much the step has used, if it is a new one."""
         innermost = sys._current_frames()[self._loop_thread]
         step = _outermost(innermost)
         if step is None:
@@ -164,7 +172,7 @@ class LoopWatch:
             return
         if step is not self._step:
             self._end_step()
-            self._step, self._step_used = step, used - before
+            self._step, self._step_used, self._began = step, used - already, last_look
         self._seconds = used - self._step_used
         if self._seconds > self._long_seconds and len(self._stacks) < STACKS_MAX:
             self._stacks.append(_stack(innermost))
@@ -173,7 +181,7 @@ class LoopWatch:
         if not self._stacks:
             return
         stacks, self._stacks = tuple(self._stacks), []
-        step = LongStep(self._process, round(self._seconds, 3), stacks)
+        step = LongStep(self._process, round(self._seconds, 3), stacks, self._began)
         now = time.monotonic()
         self.long_steps += 1
         self._recent.append((now, step.seconds))

@@ -17,6 +17,7 @@ import grpc.aio
 import uvloop
 
 from lockstep.runtime.log_format import make_formatter
+from lockstep.runtime.tracing import start_tracing
 
 HALT_STATUS = 70
 """Exit status of a process that stopped itself (sysexits' EX_SOFTWARE)."""
@@ -37,12 +38,14 @@ class CannotStart(Exception):
     """What keeps a program from starting: a sentence for whoever started it."""
 
 
-def run_program(main: Callable[[], Coroutine[Any, Any, int]]) -> NoReturn:
+def run_program(main: Callable[[], Coroutine[Any, Any, int]], traced_as: str = "") -> NoReturn:
     """Runs a service's `main` on uvloop and exits with its status, 1 after `CannotStart`; starts the program anew first if
-    malloc's settings lack.
+    malloc's settings lack. `traced_as`: what it is called in traces; "": it makes none.
     """
     ensure_malloc_settings()
     set_up_logging()
+    if traced_as:
+        start_tracing(traced_as)
     tune_garbage_collection()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(_halt_on_loop_error)

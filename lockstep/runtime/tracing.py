@@ -77,10 +77,12 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
     return exporter != "none" and bool(exporter or any(environment.get(name) for name in _ENDPOINTS))
 
 
-def name_service(name: str) -> None:
-    """What this process is called in traces unless `OTEL_SERVICE_NAME` says otherwise; before the first of them."""
+def start_tracing(service: str) -> None:
+    """For a program, before its event loop: where traces are on, loading what they need takes longer than a step of it may.
+    `service`: what the process is called in traces unless `OTEL_SERVICE_NAME` says otherwise."""
     global _service
-    _service = f"lockstep-{name}"
+    _service = f"lockstep-{service}"
+    tracing()
 
 
 @functools.cache

@@ -48,7 +48,7 @@ from lockstep.runtime.reflection import add_services
 from lockstep.runtime.registration import register
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.store_client import StoreClient
-from lockstep.runtime.tracing import name_service, tracing
+from lockstep.runtime.tracing import tracing
 from lockstep.wire.v1 import store_pb2
 from services.backup.core.settings import BackupSettings
 from services.backup.subscriber import Subscriber
@@ -100,7 +100,6 @@ async def serve(settings: BrokerSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    name_service("broker")
     async with (
         EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd,
         EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as lease_etcd,

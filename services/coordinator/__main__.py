@@ -7,7 +7,7 @@ from services.coordinator.settings import parse_arguments
 
 def main() -> None:
     settings = parse_arguments()
-    run_program(lambda: serve(settings))
+    run_program(lambda: serve(settings), traced_as="coordinator")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.reflection import add_services
-from lockstep.runtime.tracing import name_service
 from services.coordinator.coordinator_service import CoordinatorService
 from services.coordinator.core.coordinator import Coordinator
 from services.coordinator.driver import CoordinatorDriver
@@ -41,7 +40,6 @@ async def serve(settings: CoordinatorSettings) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    name_service("coordinator")
     process = Incarnation(str(uuid.uuid4()))
     channels = Channels()
     async with (

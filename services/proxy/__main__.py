@@ -7,7 +7,7 @@ from services.proxy.settings import parse_arguments
 
 def main() -> None:
     settings = parse_arguments()
-    run_program(lambda: serve(settings))
+    run_program(lambda: serve(settings), traced_as="proxy")
 
 
 if __name__ == "__main__":

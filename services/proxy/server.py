@@ -24,7 +24,6 @@ from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import CannotStart, bind, started
 from lockstep.runtime.reflection import add_services
-from lockstep.runtime.tracing import name_service
 from services.proxy.samples import ProxySamples
 from services.proxy.security.settings import SecuritySettings
 from services.proxy.security.tls_files import TlsFiles
@@ -69,7 +68,6 @@ def _read_files(security: SecuritySettings) -> tuple[Users | None, TlsFiles | No
 async def _work(
     settings: ProxySettings, stopping: asyncio.Event, users: Users | None, tls: TlsFiles | None
 ) -> int:
-    name_service("proxy")
     worker = Worker(settings, users)
     try:
         is_started = await started(worker.start(), stopping)

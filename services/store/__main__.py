@@ -7,7 +7,7 @@ from services.store.settings import parse_arguments
 
 def main() -> None:
     settings = parse_arguments()
-    run_program(lambda: serve(settings))
+    run_program(lambda: serve(settings), traced_as="store")
 
 
 if __name__ == "__main__":

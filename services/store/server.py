@@ -26,7 +26,7 @@ from lockstep.runtime.process import CannotStart, bind, spawn
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.rpc import Context, hear, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
-from lockstep.runtime.tracing import name_service, tracing
+from lockstep.runtime.tracing import tracing
 from lockstep.wire.v1 import store_pb2
 from services.store.core.messages import (
     ChunkSent,
@@ -236,7 +236,6 @@ def _write_now(context: Any, answers: list[_Answer]) -> bool:
 
 async def serve(settings: StoreSettings) -> int:
     """Runs a store until SIGTERM or SIGINT; answers the exit status."""
-    name_service("store")
     # The consolidator computes in a thread of its own: the event loop must get the interpreter back quickly.
     sys.setswitchinterval(0.0005)
     try:

@@ -56,7 +56,7 @@ class Busy(Work):
     async def run(self, scratch: Path) -> int | None:
         program = (
             "from lockstep.runtime.loop_watch import LongStep, write_down;"
-            "write_down(LongStep('broker B1', 0.123, (('count (set.py:7)', 'handle (core.py:9)'),)))"
+            "write_down(LongStep('broker B1', 0.123, (('count (set.py:7)', 'handle (core.py:9)'),), 1.0))"
         )
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
         assert await process.wait() == 0

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import (
 )
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from lockstep.runtime.process import MALLOC_ENVIRONMENT
 from lockstep.runtime.tracing import Span, is_wanted, now_ns, trace_of, trace_of_distributed
 from lockstep.runtime.tracing_sdk import Ids, Tracing
 
@@ -95,3 +96,23 @@ def test_nothing_is_loaded_for_it_where_it_is_off() -> None:
         (sys.executable, "-c", program), env={}, cwd=".", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_program_loads_it_before_its_event_loop() -> None:
+    program = (
+        "import asyncio, os, sys\n"
+        "from lockstep.runtime.process import run_program\n"
+        "from lockstep.runtime import tracing\n"
+        "async def main():\n"
+        "    assert tracing.tracing.cache_info().currsize == 1\n"
+        "    before = set(sys.modules)\n"
+        "    assert tracing.tracing() is not None\n"
+        "    assert set(sys.modules) == before\n"
+        "    return 7\n"
+        "run_program(main, traced_as='test')\n"
+    )
+    environment = {"OTEL_TRACES_EXPORTER": "console", **MALLOC_ENVIRONMENT}
+    done = subprocess.run(
+        (sys.executable, "-c", program), env=environment, cwd=".", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 7, done.stderr
