@@ -154,7 +154,11 @@ class Consumer:
 
     def take(self) -> Message | None:
         """The next message that has arrived already, or None."""
-        return self._arrived.popleft() if self._arrived else None
+        while self._arrived:
+            message = self._arrived.popleft()
+            if not message.is_void:
+                return message
+        return None
 
     def put_back(self, message: Message) -> None:
         """What was taken, and reached nobody: it is the next one again; if this is closed, its queue has it again."""
@@ -190,7 +194,7 @@ class Consumer:
         self._is_closed = True
         self._session.stop_consuming(self._number)
         self._wake()
-        released = [message.release() for message in list(self._arrived)]
+        released = [message.release() for message in list(self._arrived) if not message.is_void]
         self._arrived.clear()
         if released:
             await asyncio.wait(released, timeout=5.0)
@@ -299,7 +303,6 @@ class Consumer:
         for position in positions:
             if (message := self._unsettled.pop((epoch, position), None)) is not None:
                 message.is_void = True
-        self._arrived = deque(message for message in self._arrived if not message.is_void)
 
     def drained(self) -> None:
         """Nobody asks for it here."""

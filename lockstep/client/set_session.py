@@ -8,6 +8,7 @@ import logging
 import random
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
@@ -37,6 +38,11 @@ from lockstep.core.xa import BranchState
 from lockstep.runtime.channels import Channels
 
 _log = logging.getLogger("lockstep.client")
+
+EFFECTS_AT_ONCE = 200
+"""That are performed before others have their turn: some milliseconds."""
+POSITIONS_PER_EFFECT = 10
+"""To tell that so many deliveries are void costs as much as another effect."""
 
 
 class ConsumerPort(Protocol):
@@ -97,6 +103,10 @@ class SetSession:
         self._consumers: dict[int, ConsumerPort] = {}
         self._last_consumer = 0
         self._is_turn_due = False
+        self._behind: deque[e.Effect] = deque()
+        """Effects that wait for their turn."""
+        self._is_behind = False
+        """Some wait, or are being performed in their turn: what comes of them is behind the others."""
         self.reserve = TransactionReserve(self)
         self._closed: asyncio.Future[None] = self.loop.create_future()
         self._room: dict[int, asyncio.Future[None]] = {}
@@ -310,7 +320,9 @@ class SetSession:
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
+        self._perform_rest()
         self._perform_all(self.core.abandon())
+        self._perform_rest()
 
     def feed(self, event: e.Input) -> None:
         """One input to the core, and its effects."""
@@ -321,16 +333,49 @@ class SetSession:
                 _let_look(future)
 
     def _perform_all(self, effects: Sequence[e.Effect]) -> None:
-        """One that raises takes no other along: the core has taken their answers in, and nobody would hear them any more."""
+        """In their order, and in turns where they are many: with a primary go the deliveries of thousands of consumers.
+
+        Not where a session is lost: whoever still has its deliveries must not settle them in the next one's name (DESIGN T6).
+        Those of an epoch that is over are refused by the next.
+        """
+        if self._is_behind or len(effects) > EFFECTS_AT_ONCE:
+            if not self._is_behind:
+                self._is_behind = True
+                self.loop.call_soon(self._perform_behind)
+            self._behind.extend(effects)
+            if any(isinstance(effect, e.SessionLost) for effect in effects):
+                self._perform_rest()
+            return
         for effect in effects:
-            try:
-                self._perform(effect)
-            except Exception as error:  # Of whoever is told, or our own.
-                _log.exception("%s: %s was not performed", self.set_name, type(effect).__name__)
-                ticket = getattr(effect, "ticket", None)
-                if isinstance(ticket, asyncio.Future):
-                    text = f"its answer was not understood: {error}"
-                    _fail(ticket, InDoubt(ErrorCode.ILLEGAL_STATE, text, resource_set=self.set_name))
+            self._perform_one(effect)
+
+    def _perform_behind(self) -> None:
+        """Some of those that wait."""
+        effects, cost = self._behind, 0
+        while effects and cost < EFFECTS_AT_ONCE:
+            effect = effects.popleft()
+            cost += 1
+            if isinstance(effect, e.DeliveriesVoided):
+                cost += len(effect.positions) // POSITIONS_PER_EFFECT
+            self._perform_one(effect)
+        self._is_behind = bool(effects)
+        if effects:
+            self.loop.call_soon(self._perform_behind)
+
+    def _perform_rest(self) -> None:
+        while self._behind:
+            self._perform_one(self._behind.popleft())
+
+    def _perform_one(self, effect: e.Effect) -> None:
+        """One that raises takes no other along: the core has taken their answers in, and nobody would hear them any more."""
+        try:
+            self._perform(effect)
+        except Exception as error:  # Of whoever is told, or our own.
+            _log.exception("%s: %s was not performed", self.set_name, type(effect).__name__)
+            ticket = getattr(effect, "ticket", None)
+            if isinstance(ticket, asyncio.Future):
+                text = f"its answer was not understood: {error}"
+                _fail(ticket, InDoubt(ErrorCode.ILLEGAL_STATE, text, resource_set=self.set_name))
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
