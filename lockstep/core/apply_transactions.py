@@ -6,7 +6,7 @@ alone: a `prepare` of a transaction whose records were all transient is recorded
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import enqueue, release, reserve, shares_in
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
 
+GIVEN_BACK_IN_ONE = 500
+"""Operations of one transaction that are given back in one step."""
 _ASKED_FOR = (RollbackReason.CLIENT, RollbackReason.COORDINATOR, RollbackReason.ROLLBACK_ONLY)
 """Reasons of rollbacks that answer whoever knows the xid."""
 
@@ -155,6 +157,22 @@ def apply_epoch_begins(
     if record.is_restarted:
         _drop_transients(state)
     return DONE
+
+
+def give_back_open(state: SetState) -> Iterator[int]:
+    """What applying an `EpochBegins` that aborts them would give back of open transactions, in steps that say what they cost
+    (`Pieces`): for who is about to write that record, and shows the state to nobody before.
+    """
+    for buffer in state.transactions.open():
+        while operations := buffer.operations[-GIVEN_BACK_IN_ONE:]:
+            del buffer.operations[-GIVEN_BACK_IN_ONE:]
+            _give_back(state, buffer, operations)
+            yield sum(map(_cost, operations))
+
+
+def _cost(operation: Operation) -> int:
+    """Of giving it back."""
+    return len(operation.positions) if isinstance(operation, DequeueOperation) else 2 + operation.count // 4
 
 
 def _drop_transients(state: SetState) -> None:

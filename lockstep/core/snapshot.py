@@ -8,7 +8,9 @@ by one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from lockstep.core import item_values as values
@@ -383,10 +385,11 @@ def _of_buffers(state: SetState, item_of: Callable[[TxBuffer], Item | None]) -> 
 
 def _operation(state: SetState, key: bytes) -> Item | None:
     buffer, index = _buffer(state, key), keys.numbers_in(key)[2]
-    for operation in buffer.operations if buffer is not None else ():
-        if operation.index == index:
-            return Item(key, values.encode_operation(operation), operation.is_durable)
-    return None
+    operations = buffer.operations if buffer is not None else []
+    place = bisect_left(operations, index, key=attrgetter("index"))
+    if place == len(operations) or operations[place].index != index:
+        return None
+    return Item(key, values.encode_operation(operations[place]), operations[place].is_durable)
 
 
 def _capture_operations(state: SetState, wanted: _Wanted) -> Paced:

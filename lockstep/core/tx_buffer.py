@@ -87,6 +87,7 @@ class TxBuffer:
     is_durable: bool = False
     """Whether a durable record named it."""
     operations: list[Operation] = field(default_factory=list)
+    """In the order of the log."""
     touched: set[QueueId] = field(default_factory=set)
     """Queues that its operations name."""
     shares: dict[LogIndex, Sequence[Share]] = field(default_factory=dict, compare=False)

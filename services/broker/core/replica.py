@@ -478,18 +478,12 @@ class Replica:
             self._note("promotion lost", f"epoch {won.target.epoch} is over")
             self._fall_back(now)
             return
+        if not (taking.pieces.works or taking.is_applied):
+            taking.applied(self._handed_for(taking))
         if taking.pieces.works:
             self._effects += taking.pieces.ask(self.set_name, now)
             return
         self._taking_over = None
-        handed, self._handed = self._handed, None
-        is_told = handed is not None and handed.epoch + 1 == won.target.epoch and handed.to == self.broker
-        self.is_chosen = handed is not None and is_told and handed.is_chosen
-        if handed is not None and (won.is_restarted or not fits(handed, won.target.epoch, copy)):
-            self._note(
-                "handed over in vain", f"epoch {handed.epoch} at {handed.log_end}, this is {copy.log_end}"
-            )
-            handed = None
         own = Member(self.broker, taking.disk, self.incarnation)
         self.primary = PrimaryCore(
             copy,
@@ -501,13 +495,26 @@ class Replica:
             now,
             self.factories,
             self.figures,
-            handed,
+            taking.handed,
         )
         self._effects += self.primary.begin(now)
         presences = sorted(self._facts.presences.items())
         seen = PresencesSeen(self.set_name, tuple((broker, held, rev) for broker, (held, rev) in presences))
         self._effects += self.primary.handle(seen, now)
         self._extend_primary(now)
+
+    def _handed_for(self, taking: TakingOver) -> HandedOver | None:
+        """What the last primary told its successor, if this is the one, and behind that very log."""
+        won, copy = taking.won, taking.copy
+        handed, self._handed = self._handed, None
+        is_told = handed is not None and handed.epoch + 1 == won.target.epoch and handed.to == self.broker
+        self.is_chosen = handed is not None and is_told and handed.is_chosen
+        if handed is not None and (won.is_restarted or not fits(handed, won.target.epoch, copy)):
+            self._note(
+                "handed over in vain", f"epoch {handed.epoch} at {handed.log_end}, this is {copy.log_end}"
+            )
+            return None
+        return handed
 
     def _extend_primary(self, now: Now) -> None:
         """Tell the primary until when it may serve, if the lease key lives under the present lease."""

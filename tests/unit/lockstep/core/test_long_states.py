@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.core.apply_transactions import GIVEN_BACK_IN_ONE, give_back_open
 from lockstep.core.content_shelf import SHELF_BITS
 from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import ORDINAL_BITS, QueuePosition, place
@@ -150,3 +151,16 @@ def test_a_position_table_is_a_dict(deeds: list[tuple[bool, int, int]]) -> None:
     assert list(table.items()) == sorted(model.items())
     assert [position for part in table.parts() for position in part] == sorted(model)
     assert table.any_of(model) is bool(model)
+
+
+def test_open_transactions_are_given_back_in_steps_that_look_at_few_operations() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue, operations = log.queue("q"), 3 * GIVEN_BACK_IN_ONE + 1
+    for _ in range(2):
+        key = log.begin()
+        for _ in range(operations):
+            log.publish(message((queue,)), transaction=key)
+    steps = list(give_back_open(log.state))
+    assert len(steps) == 8 and max(steps) <= PIECE_COST
+    assert len(log.state.contents) == 0 and queue.reserved_length == 0

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from lockstep.core.apply_transactions import give_back_open
 from lockstep.core.frames import Frame, decode_records, encode_frame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.invariants import check_invariants
@@ -255,3 +256,23 @@ def test_durable_items_are_not_laid_over_durable_state(log: Log) -> None:
     rebuilt = durable_replay(log.frames)
     with pytest.raises(AssertionError, match="laid over durable state"):
         rebuilt.overlay(log.state.items())
+
+
+@pytest.mark.fuzz
+@given(st.randoms(use_true_random=True), st.integers(0, 120), st.booleans())
+def test_what_open_transactions_hold_may_be_given_back_before_the_record_that_aborts_them(
+    random: Random, steps: int, is_restarted: bool
+) -> None:
+    log = Writer(random).write(steps)
+    one, other = replay(log.frames), replay(log.frames)
+    for _ in give_back_open(other):
+        pass
+    for state in (one, other):
+        state.apply(
+            LogIndex(state.applied + 1),
+            Epoch(log.epoch + 1),
+            EpochBegins(None, Epoch(log.epoch + 1), "broker", is_restarted, False),
+            True,
+        )
+        check_invariants(state)
+    assert state_hash(one) == state_hash(other)

@@ -2,15 +2,21 @@
 
 from collections.abc import Callable
 
+from lockstep.core.apply_transactions import GIVEN_BACK_IN_ONE
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import DropLeaseKey, PromoteSelf, WakeAt
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, DiskId, Incarnation
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex
 from lockstep.core.inputs import Tick, Verdict, Woken
+from lockstep.core.log_copy import LogCopy
+from lockstep.core.replication import HandedOver
 from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, RememberMap, StoreRefused
 from services.backup.core.settings import BackupSettings
+from services.broker.core.promotion import Candidacy
 from services.broker.core.settings import ReplicaSettings
+from services.broker.core.taking_over import TakingOver
 from services.primary.core.settings import PrimarySettings
+from tests.unit.lockstep.core.history import Log, message, replay
 from tests.unit.services.replicas import SET, MemoryStore, ReplicaBench, entry, frames, member, seen
 
 FRAMES, COMMITTED = 20, 2
@@ -114,3 +120,24 @@ def test_a_disk_without_room_for_the_map_is_read_to_its_end_however_long_that_ta
         bench.ms += 1
         bench.feed(Tick(SET) if turn % 50 == 0 else Woken(SET))
     assert bench.notes()[0] == "loaded" and "store refused" in bench.notes()
+
+
+def test_what_open_transactions_hold_is_given_back_in_pieces_unless_it_was_handed_over() -> None:
+    log, operations = Log(), 4 * GIVEN_BACK_IN_ONE
+    log.begin_epoch()
+    queue = log.queue("q")
+    key = log.begin()
+    for _ in range(operations):
+        log.publish(message((queue,)), transaction=key)
+    log.flush()
+    candidacy = Candidacy(entry(2, OLD), (), is_restarted=False)
+    for handed in (None, HandedOver(SET, Epoch(1), OLD.broker)):
+        copy = LogCopy(replay(log.frames), LogIndex(operations), 0)
+        taking = TakingOver(candidacy, copy, OLD.disk, piece_cost=1)
+        taking.applied(handed)
+        pieces = 0
+        while taking.pieces.works:
+            taking.pieces.go_on()
+            pieces += 1
+        assert (pieces, len(copy.state.contents)) == ((0, operations) if handed else (4, 0))
+        assert copy.state.transactions.open_count == 1, "its end is the epoch's record"
