@@ -9,6 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeVar
 
+import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
@@ -37,6 +38,9 @@ ENDS = {
     pb.PARTICIPANT_END_HEURISTICALLY_ROLLED_BACK: Completion.HEURISTICALLY_ROLLED_BACK,
     pb.PARTICIPANT_END_HEURISTICALLY_MIXED: Completion.HEURISTICALLY_MIXED,
 }
+REMEMBERED_MAX = 10_000
+"""Names of participants that were reached; clients choose them."""
+_NOBODY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _Response = TypeVar("_Response", bound=Message)
 
 
@@ -48,8 +52,8 @@ class ParticipantPort(ABC):
         """Raises `Rejected` (INVALID_ARGUMENT) for a name that is none of this kind; asks nobody."""
 
     async def check_there(self, participant: ParticipantName) -> None:
-        """Raises `Rejected` (INVALID_ARGUMENT) if it is known that there is no such participant; where nobody can tell, there may
-        be one."""
+        """Raises `Rejected` (INVALID_ARGUMENT) if it is known that there is no such participant; where nobody can tell, as a kind
+        says, there may be one."""
         return
 
     @abstractmethod
@@ -97,9 +101,47 @@ class GrpcParticipants(ParticipantPort):
         self._call_seconds = call_seconds
         self._calls_max = calls_max
         self._calls: dict[str, asyncio.Semaphore] = {}
+        self._there: set[ParticipantName] = set()
+        """Those that were reached once: one that is away comes back."""
+        self._looks: dict[ParticipantName, asyncio.Task[None]] = {}
+        """Under way, for whoever asks."""
 
     def check(self, participant: ParticipantName) -> None:
         _parse(participant)
+
+    async def check_there(self, participant: ParticipantName) -> None:
+        """Raises `Rejected` also where nobody answers: a name that was mistyped would be told for ever how its transaction ended,
+        and take a place among those that are being ended. Once for each, as long as this process lives.
+        """
+        if participant in self._there:
+            return
+        if (look := self._looks.get(participant)) is None:
+            look = self._looks[participant] = asyncio.create_task(self._look(participant))
+            look.add_done_callback(lambda done: self._looked(participant, done))
+        await asyncio.shield(look)
+
+    def _looked(self, participant: ParticipantName, look: asyncio.Task[None]) -> None:
+        del self._looks[participant]
+        if not look.cancelled():
+            look.exception()  # Whoever asked may be gone.
+
+    async def _look(self, participant: ParticipantName) -> None:
+        address, name = _parse(participant)
+        call: Any = self._channels.to(address).unary_unary("/lockstep.wire.v1.Participant/Recover")
+        request = pb.ParticipantRecoverRequest(name=name)
+        try:
+            await call(request.SerializeToString(), timeout=self._call_seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _NOBODY:
+                text = f"nobody answers at {participant!r}, and nobody has since this coordinator started"
+                raise Rejected(ErrorCode.ILLEGAL_STATE, text, participant=participant) from error
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                text = f"there is no participant {participant!r}: {error.details()}"
+                raise Rejected(ErrorCode.INVALID_ARGUMENT, text, participant=participant) from error
+            # Whatever else it says, it is there; not all can list their branches.
+        if len(self._there) >= REMEMBERED_MAX:
+            self._there.clear()
+        self._there.add(participant)
 
     async def prepare(
         self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]

@@ -3,9 +3,11 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from lockstep.client.client import connect
+from lockstep.core.errors import Rejected
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from tests.integration.cluster import SETS, Deployment, deployed
@@ -96,7 +98,11 @@ async def test_a_participant_that_was_mistyped_is_shown_and_given_up(deployment:
     coordinator = await coordinators.start()
     typo = "grpc://127.0.0.1:1/rows"
     try:
-        transaction = await ClientTransaction.begin(coordinator, ["set:east", typo])
+        transaction = await ClientTransaction.begin(coordinator, ["set:east"])
+        with pytest.raises(Rejected, match="nobody answers at"):
+            await transaction.enlist(coordinator, typo)
+        # As if it had been there when it was enlisted.
+        transaction.participants.append(typo)
         await transaction.rollback(coordinator)
         name = transaction.transaction_id.hex()
         (listed,) = await read(deployment, "tx", "list", "--all")

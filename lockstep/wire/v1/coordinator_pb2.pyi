@@ -118,7 +118,8 @@ class EnlistParticipantRequest(_message.Message):
     """How many participants it had before: the place of this one in the list."""
     participant: _builtins.str
     """set:<resource set>, or grpc://host:port/<name> for a Participant service. A resource set that is not there is refused, here and
-    wherever participants are named, but in Rollback: it has nothing to roll back.
+    wherever participants are named, but in Commit and Rollback, and so is a service that does not answer and that this coordinator has
+    never reached: it would be told for ever how the transaction ended.
     """
     def __init__(
         self,

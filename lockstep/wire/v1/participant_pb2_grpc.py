@@ -78,7 +78,8 @@ class ParticipantServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Recover(self, request, context):
-        """All branches that are prepared or have ended heuristically.
+        """All branches that are prepared or have ended heuristically. A coordinator calls it once before it enlists a participant for the first
+        time: NOT_FOUND says that there is none of that name here; any other answer, UNIMPLEMENTED too, that there is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

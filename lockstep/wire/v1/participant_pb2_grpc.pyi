@@ -43,7 +43,9 @@ class ParticipantStub:
     Commit: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ParticipantCommitRequest, _participant_pb2.ParticipantCommitResponse]
     Rollback: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ParticipantRollbackRequest, _participant_pb2.ParticipantRollbackResponse]
     Recover: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ParticipantRecoverRequest, _participant_pb2.ParticipantRecoverResponse]
-    """All branches that are prepared or have ended heuristically."""
+    """All branches that are prepared or have ended heuristically. A coordinator calls it once before it enlists a participant for the first
+    time: NOT_FOUND says that there is none of that name here; any other answer, UNIMPLEMENTED too, that there is.
+    """
 
 @_typing.type_check_only
 class ParticipantAsyncStub(ParticipantStub):
@@ -52,7 +54,9 @@ class ParticipantAsyncStub(ParticipantStub):
     Commit: _aio.UnaryUnaryMultiCallable[_participant_pb2.ParticipantCommitRequest, _participant_pb2.ParticipantCommitResponse]  # type: ignore[assignment]
     Rollback: _aio.UnaryUnaryMultiCallable[_participant_pb2.ParticipantRollbackRequest, _participant_pb2.ParticipantRollbackResponse]  # type: ignore[assignment]
     Recover: _aio.UnaryUnaryMultiCallable[_participant_pb2.ParticipantRecoverRequest, _participant_pb2.ParticipantRecoverResponse]  # type: ignore[assignment]
-    """All branches that are prepared or have ended heuristically."""
+    """All branches that are prepared or have ended heuristically. A coordinator calls it once before it enlists a participant for the first
+    time: NOT_FOUND says that there is none of that name here; any other answer, UNIMPLEMENTED too, that there is.
+    """
 
 class ParticipantServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -82,6 +86,8 @@ class ParticipantServicer(metaclass=_abc_1.ABCMeta):
         request: _participant_pb2.ParticipantRecoverRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_participant_pb2.ParticipantRecoverResponse, _abc.Awaitable[_participant_pb2.ParticipantRecoverResponse]]:
-        """All branches that are prepared or have ended heuristically."""
+        """All branches that are prepared or have ended heuristically. A coordinator calls it once before it enlists a participant for the first
+        time: NOT_FOUND says that there is none of that name here; any other answer, UNIMPLEMENTED too, that there is.
+        """
 
 def add_ParticipantServicer_to_server(servicer: ParticipantServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
