@@ -177,31 +177,38 @@ class AmqpConnection:
         self._resume()
 
     def _take_all(self) -> Iterator[None]:
-        """In order: what was said, what ends by it, and the end of all."""
-        engine, frames = self._engine, self._frames
+        """In order: what was said, what ends by it, and the end of all. Whatever comes meanwhile is behind that."""
         if not self._input and not self._has_failed:
-            yield from self._handle(engine.events())
-        while self._input:
-            data = self._input.popleft()
-            while data:
-                given = frames.look(data)
-                data = frames.take_rest() if frames.rest else b""
-                for name in frames.take_acquiring():
-                    self._links.refuse_acquiring(name)
-                    yield
-                drains_nothing = frames.take_drains_nothing()
-                if drains_nothing:
-                    # What came of calls came before that flow.
-                    yield from self._handle(engine.events())
-                yield from self._handle(engine.feed(given), drains_nothing)
-        if self._is_wire_gone and not self._has_failed:
-            yield from self._handle(engine.end_input())
-        if self._is_wire_gone:
-            self._end(is_lost=not self._is_closed)
-        if self._is_closed or self._is_wire_gone:
-            yield from self._links.go_on_ending()
-        if self._is_wire_gone:
-            yield from self._release()
+            yield from self._handle(self._engine.events())
+        while True:
+            while self._input:
+                yield from self._take(self._input.popleft())
+            is_last = self._is_wire_gone
+            if is_last:
+                if not self._has_failed:
+                    yield from self._handle(self._engine.end_input())
+                self._end(is_lost=not self._is_closed)
+            if self._is_closed or is_last:
+                yield from self._links.go_on_ending()
+            if is_last:
+                yield from self._release()
+                return
+            if not self._input and not self._is_wire_gone:
+                return
+
+    def _take(self, data: bytes) -> Iterator[None]:
+        engine, frames = self._engine, self._frames
+        while data:
+            given = frames.look(data)
+            data = frames.take_rest() if frames.rest else b""
+            for name in frames.take_acquiring():
+                self._links.refuse_acquiring(name)
+                yield
+            drains_nothing = frames.take_drains_nothing()
+            if drains_nothing:
+                # What came of calls came before that flow.
+                yield from self._handle(engine.events())
+            yield from self._handle(engine.feed(given), drains_nothing)
 
     def resume_writing(self) -> None:
         """The wire has room again."""

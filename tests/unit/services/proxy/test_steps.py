@@ -13,6 +13,7 @@ import pytest
 
 from lockstep.client.command_batches import Confirmation
 from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, LoopWatch
+from services.proxy.containers import Containers
 from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
 from services.proxy.settings import ProxyLimits, ProxySettings
@@ -241,6 +242,44 @@ async def test_what_is_said_behind_a_close_is_not_heard() -> None:
     client.socket.data_received(performative("close") + attach_sender("late", "q", 9_000))
     await client.leave()
     assert (before, known.links) == (4_000, 0)
+
+
+async def test_a_wire_that_is_lost_while_its_links_end() -> None:
+    """The end of the connection is behind that of its links, which the proxy had begun to end for a reason of its own."""
+    client = Client()
+    released: list[str] = []
+
+    class Noting(Containers):
+        def release(self, name: str, owner: object) -> None:
+            released.append(name)
+            super().release(name, owner)
+
+    worker = client.rig.worker
+    worker.containers = Noting(worker.nodes, 0.0, worker.keep)
+    await client.say(SENDERS)
+    await client.until_done()
+    connection = client.socket.connection
+    assert connection is not None
+    connection.close(None)
+    while client.transport.is_read:
+        await asyncio.sleep(0)
+    await client.leave()
+    assert released == ["steps"]
+
+
+async def test_what_a_client_says_while_its_links_end_is_heard_behind_that() -> None:
+    client = Client()
+    await client.say(SENDERS)
+    await client.until_done()
+    connection = client.socket.connection
+    assert connection is not None
+    connection.close(None)
+    while client.transport.is_read:
+        await asyncio.sleep(0)
+    client.socket.data_received(performative("close"))
+    while len(asyncio.all_tasks()) > 1:
+        await asyncio.sleep(0)
+    assert client.transport.is_closing()
 
 
 async def test_a_proxy_that_stops_lets_go_of_thousands_of_links() -> None:
