@@ -49,6 +49,8 @@ class Dispatch:
         """Queues that only one session may use."""
         self.too_costly: dict[str, int] = {}
         """By queue: how often a consumer's selector was not asked about a message to its end. Whoever tells of it clears it."""
+        self.is_behind = False
+        """Whether the last delivery went to so many consumers that others have their turn before it goes on."""
         for queue in queues:
             self.add_queue(queue)
 
@@ -271,7 +273,8 @@ class Dispatch:
         out: list[Delivery | Drained] = []
         left = self._settings.delivery_turn_max
         end = place(self._commit_index + 1, 0)
-        while self._ready and left > 0:
+        most = self._settings.deliveries_max
+        while self._ready and left > 0 and len(out) < most:
             queue_id = next(iter(self._ready))
             dispatch = self._queues[queue_id]
             left -= dispatch.deliver(left, end, is_all_committed, ended_ms, out)
@@ -282,7 +285,8 @@ class Dispatch:
             if dispatch.hungry:
                 self._hungry[queue_id] = None
             del self._ready[queue_id]
-            if left <= 0:
+            if left <= 0 or len(out) >= most:
                 # Not done perhaps: others first, the next time.
                 self._ready[queue_id] = None
+        self.is_behind = len(out) >= most
         return out

@@ -352,6 +352,7 @@ class PrimaryCore:
         is_behind = (
             self.context.expiry.is_due(now.wall_ms)
             or self._housekeeping.are_late
+            or self.context.dispatch.is_behind
             or self.attachments.is_behind
             or self.client_hearing.clients.purges.are_waiting
             or self._known_hosts.are_waiting
@@ -379,6 +380,11 @@ class PrimaryCore:
             if may_speak:
                 deliver(self.context, self.streams)
                 self.streams.flush_answers()
+                if self.context.dispatch.is_behind:
+                    self._wake_for_more(now)
+            else:
+                # Nobody is to be woken for it: it goes on with whatever says that this process may speak again.
+                self.context.dispatch.is_behind = False
             self._mind_bodies(now)
             if (turns := self.context.state.clearing.turns()) is not None:
                 self.context.pieces.begin(turns)

@@ -172,7 +172,7 @@ class QueueDispatch:
         settings, consumers = self._settings, self.consumers
         spent: set[QueueView] = set()
         idle = cost = 0
-        while idle < len(consumers) and cost < turn_max:
+        while idle < len(consumers) and cost < turn_max and len(out) < settings.deliveries_max:
             consumer = next(iter(consumers))
             consumers.move_to_end(consumer)
             view = consumer.view

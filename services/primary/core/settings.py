@@ -127,6 +127,9 @@ class PrimarySettings:
     delivery_turn_max: int = 10_000
     """Messages delivered in one go, after which other work has its turn. Messages that a selector is asked about, or that a
     consumer with a view of its own steps over, count too."""
+    deliveries_max: int = 1000
+    """Consumers, or the same ones again, that something is delivered to in one go: some milliseconds' work. A publish may reach
+    thousands that wait for one message each."""
     session_timeout_ms_max: int = 300_000
     """Longest time that a session waits for its client to come back."""
     time_outs_max: int = 500

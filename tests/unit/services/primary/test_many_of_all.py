@@ -331,3 +331,18 @@ def test_a_consumer_among_thousands_of_a_queue_leaves_without_a_look_at_the_othe
         rig.core.context.dispatch.remove_consumer(consumer)
     assert looked_at <= 1000
     assert rig.core.context.dispatch.consumer_count(queue) == 0
+
+
+def test_what_thousands_of_consumers_wait_for_is_delivered_in_turns() -> None:
+    rig = Rig(PrimarySettings(deliveries_max=10))
+    owner = rig.client()
+    owner.declare("q")
+    clients = [rig.client() for _ in range(35)]
+    for each in clients:
+        each.consume("q", credit=1)
+    owner.publish("q", *[b"x"] * 40)
+    served = [sum(bool(each.in_hand) for each in clients)]
+    while wake(rig):
+        served.append(sum(bool(each.in_hand) for each in clients))
+    assert served[:4] == [10, 20, 30, 35]
+    assert all(len(each.in_hand) == 1 for each in clients)
