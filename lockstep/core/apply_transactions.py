@@ -7,11 +7,15 @@ alone: a `prepare` of a transaction whose records were all transient is recorded
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from lockstep.core.apply_messages import enqueue, release, reserve, shares_in
 from lockstep.core.apply_wiring import delete_exchange, delete_queue
-from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition, TransactionKey
+from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, TransactionKey, place
 from lockstep.core.items import operation_key, transaction_key
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import (
@@ -36,7 +40,7 @@ from lockstep.core.transaction_states import (
     rollback_transition,
 )
 from lockstep.core.transactions import Undone
-from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, Operation, TxBuffer
+from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, Operation, PublishOperation, Share, TxBuffer
 from lockstep.core.xa import XaStatus, end_status
 
 if TYPE_CHECKING:
@@ -273,25 +277,59 @@ class Effects:
 
 def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
     effects = Effects(state)
-    for taken in buffer.dequeues:
+    for taken in _together(buffer.dequeues):
         queue = state.queues.by_id.get(taken.queue)
         if queue is not None:
             positions = queue.locked_by(buffer.key, taken.positions)
             effects.dequeue(queue, positions, taken.reason, taken.is_durable)
     contents = state.contents
-    for given in buffer.publishes:
-        ids = given.message_ids
-        shares = shares_in(state, buffer, given)
+    for shares, places, ids, is_durable in _published(state, index, buffer):
         reserve(state, shares, -1)
-        batches, references = enqueue(state, shares, given.positions_at(index), ids, given.is_durable)
+        batches, references = enqueue(state, shares, places, ids, is_durable)
         if isinstance(references, list):
             for message_id, counts in zip(ids, references, strict=True):
                 contents.set_references(message_id, *counts)
-        elif references != (int(given.is_durable), int(not given.is_durable)):
+        elif references != (int(is_durable), int(not is_durable)):
             for message_id in ids:
                 contents.set_references(message_id, *references)
         effects.enqueued(batches)
     effects.tell(buffer.key)
+
+
+def _together(dequeues: Sequence[DequeueOperation]) -> Iterator[DequeueOperation]:
+    """Neighbours that differ in their positions alone are one: whoever accepts one by one may have accepted very many."""
+    for _, alike in groupby(dequeues, attrgetter("queue", "reason", "is_durable")):
+        first, *others = alike
+        if others:
+            positions = chain(first.positions, *[each.positions for each in others])
+            yield msgspec.structs.replace(first, positions=tuple(positions))
+        else:
+            yield first
+
+
+def _published(
+    state: SetState, index: LogIndex, buffer: TxBuffer
+) -> Iterator[tuple[Sequence[Share], Sequence[QueuePosition], Sequence[MessageId], bool]]:
+    """What a transaction that commits at `index` publishes, in order; neighbours that came one by one for one queue together."""
+    kind: tuple[QueueId, bool] | None = None
+    places: list[QueuePosition] = []
+    ids: list[MessageId] = []
+    size = 0
+    for given in buffer.publishes:
+        shares = shares_in(state, buffer, given)
+        found = (shares[0].queue, given.is_durable) if given.count == len(shares) == 1 else None
+        if kind is not None and found != kind:
+            yield (Share(kind[0], None, len(ids), size),), places, ids, kind[1]
+            places, ids, size = [], [], 0
+        kind = found
+        if kind is None:
+            yield shares, given.positions_at(index), given.message_ids, given.is_durable
+        else:
+            places.append(QueuePosition(place(index, given.ordinal)))
+            ids.append(MessageId(place(given.index, given.ordinal)))
+            size += shares[0].size
+    if kind is not None:
+        yield (Share(kind[0], None, len(ids), size),), places, ids, kind[1]
 
 
 def _give_back(
@@ -299,20 +337,19 @@ def _give_back(
 ) -> list[tuple[Queue, list[QueuePosition]]]:
     """Undo what operations hold: room, contents and locks. Answers, by queue, what is unlocked; adds a delivery if counted."""
     unlocked: dict[int, tuple[Queue, list[QueuePosition]]] = {}
-    for operation in operations:
-        if isinstance(operation, DequeueOperation):
-            queue = state.queues.by_id.get(operation.queue)
-            if queue is None:
-                continue
-            positions = queue.locked_by(buffer.key, operation.positions)
-            queue.unlock(positions)
-            if is_counted:
-                queue.count_delivery(positions, operation.is_durable)
-            unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
-        else:
-            ids = operation.message_ids
-            reserve(state, shares_in(state, buffer, operation), -1)
-            state.contents.release(ids, operation.is_durable)
+    for taken in _together([each for each in operations if isinstance(each, DequeueOperation)]):
+        queue = state.queues.by_id.get(taken.queue)
+        if queue is None:
+            continue
+        positions = queue.locked_by(buffer.key, taken.positions)
+        queue.unlock(positions)
+        if is_counted:
+            queue.count_delivery(positions, taken.is_durable)
+        unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
+    for given in operations:
+        if isinstance(given, PublishOperation):
+            reserve(state, shares_in(state, buffer, given), -1)
+            state.contents.release(given.message_ids, given.is_durable)
     return [(queue, sorted(positions)) for queue, positions in unlocked.values() if positions]
 
 
@@ -327,6 +364,6 @@ def _remove(state: SetState, buffer: TxBuffer) -> None:
     state.transactions.remove(buffer)
     if buffer.is_durable:
         state.changed(transaction_key(buffer.key))
-        for operation in buffer.operations:
+        for operation in buffer.operations if state.changes.listener is not None else ():
             if operation.is_durable:
                 state.changed(operation_key(buffer.key, operation.index))

@@ -41,6 +41,8 @@ from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import Operation, TxBuffer
 
 STEP_COST = 500
+WHOLE_MAX = 200
+"""Records of a transaction that are applied as a whole: those of a longer one are collected in several steps."""
 RECORD_COST = 6
 """In microseconds, about."""
 
@@ -110,10 +112,15 @@ class SetState:
                 between()
             behind, is_whole = stretch(records, place)
             part = records[place:behind]
-            if not (is_whole and self.apply_whole(header.epoch, part)):
+            if is_whole and len(part) <= WHOLE_MAX and self.apply_whole(header.epoch, part):
+                cost += RECORD_COST * len(part)
+            else:
                 for index, record, is_durable in part:
+                    if cost >= STEP_COST:
+                        yield cost
+                        cost = 0
                     self.apply(index, header.epoch, record, is_durable)
-            cost += RECORD_COST * (behind - place)
+                    cost += RECORD_COST
             place = behind
         self.close_frame(header)
         yield cost

@@ -7,6 +7,7 @@ in. Each operation has the durability of its record, and the buffer is durable o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -130,7 +131,7 @@ class TxBuffer:
     def publishes(self) -> list[PublishOperation]:
         """In the order of their ordinals, that is of the messages' positions."""
         found = [operation for operation in self.operations if isinstance(operation, PublishOperation)]
-        return sorted(found, key=lambda operation: (operation.ordinal, operation.index))
+        return sorted(found, key=attrgetter("ordinal", "index"))
 
     @property
     def dequeues(self) -> list[DequeueOperation]:

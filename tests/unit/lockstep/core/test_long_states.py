@@ -1,7 +1,11 @@
 """However many messages a state has, what is done with all of them is done in steps that look at few."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,10 +19,10 @@ from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
 from lockstep.core.records import Requeue
 from lockstep.core.restoration import Restoration
-from lockstep.core.set_state import SetState
+from lockstep.core.set_state import RECORD_COST, STEP_COST, WHOLE_MAX, SetState
 from lockstep.core.state_captures import PIECE_ENTRIES, CapturedContents, CapturedEntries
 from lockstep.core.state_hash import hash_in_steps, state_hash
-from tests.unit.lockstep.core.history import SET, Log, message
+from tests.unit.lockstep.core.history import SET, Log, message, replay
 
 ALONE, TOGETHER, RUN = 12_000, 400, 50
 """Messages that were published alone, and runs of so many messages each."""
@@ -164,3 +168,58 @@ def test_open_transactions_are_given_back_in_steps_that_look_at_few_operations()
     steps = list(give_back_open(log.state))
     assert len(steps) == 8 and max(steps) <= PIECE_COST
     assert len(log.state.contents) == 0 and queue.reserved_length == 0
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_transaction_of_single_operations_ends_by_queues_and_not_by_operations(is_committed: bool) -> None:
+    calls = []
+    for operations in (100, 300):
+        log = Log()
+        log.begin_epoch()
+        queue = log.queue("q")
+        for _ in range(operations):
+            log.publish(message((queue,)))
+        positions = queue.positions()
+        key = log.begin()
+        for position in positions:
+            log.publish(message((queue,)), transaction=key)
+            log.dequeue(queue, position, transaction=key)
+        end = log.commit if is_committed else log.rollback
+        calls.append(calls_of_queues(partial(end, key)))
+        assert queue.length == operations
+        check_invariants(log.state)
+    assert calls[0] == calls[1]
+
+
+def calls_of_queues(work: Callable[[], object]) -> dict[str, int]:
+    """How often methods are called that take entries of a queue in and out, and lock them."""
+    calls: dict[str, int] = {}
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name in ("append", "remove", "unlock", "locked_by", "count_delivery"):
+            calls[code.co_name] = calls.get(code.co_name, 0) + 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_a_long_transaction_is_collected_in_several_steps_where_a_frame_has_all_of_it() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    log.flush()
+    key = log.begin()
+    for _ in range(10 * WHOLE_MAX):
+        log.publish(message((queue,)), transaction=key)
+    log.commit(key)
+    log.flush()
+    state = replay(log.frames[:-1])
+    steps = list(state.apply_in_steps(log.frames[-1]))
+    assert len(steps) > 10 and max(steps) <= STEP_COST + RECORD_COST
+    assert state_hash(state) == state_hash(log.state)
