@@ -30,7 +30,7 @@ _ATTACH_FIELDS, _FLOW_FIELDS = 7, 11
 """How many of them are of interest: up to the target, and up to the properties."""
 _PROPERTIES_MAX = 1_000
 """Of a flow, so that looking at one has an end."""
-_LOOKED_MAX = 64
+_LOOKED_MAX = 16
 """Frames of those that are looked at, attaches above all, in one go: the engine and others have far more work with each."""
 _PAIRS_MAX = 8_192
 """Nobody has as many links on one connection (`ProxyLimits.links_max`) and gives each another handle."""
