@@ -18,6 +18,7 @@ from lockstep.client import (
 )
 from lockstep.client.coordinators import Coordinators
 from lockstep.client.distributed_outcome import outcome_of, resolved
+from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.heuristics import check_committed
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
@@ -211,6 +212,8 @@ async def test_a_commit_that_operators_undid_raises_who_ended_how(
     assert raised.value.heuristic is heuristic
     assert raised.value.hazards == (Hazard("set:one", "heuristically rolled back"),)
     assert (transaction.state, transaction.was_in_doubt) == (state, False)
+    if isinstance(transaction, DistributedTransaction):
+        assert transaction.heuristic is heuristic
 
 
 @pytest.mark.usefixtures("impatient")
