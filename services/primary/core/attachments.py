@@ -43,6 +43,8 @@ CLOSED_MAX = 4000
 """Consumers that end in one go because their streams are silent; one more stream, and all of its own."""
 _STREAM_COST = 20
 """Of closing a stream, in consumers."""
+_QUEUE_COST = 10
+"""Of an exclusive queue that ends, in messages."""
 _TRANSACTION_COST = 10
 """Of rolling back one that has done nothing, in operations."""
 
@@ -329,6 +331,11 @@ class Attachments:
                 if cost >= part:
                     yield cost
                     cost = 0
+        for _ in self.auto_deletion.exclusive_end(key):
+            cost += _QUEUE_COST
+            if cost >= part:
+                yield cost
+                cost = 0
         self._close(key, consumers)
         yield cost + 1
 

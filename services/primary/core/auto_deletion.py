@@ -7,7 +7,7 @@ waits for the first. After a restart nobody knows whose a durable one was, and i
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.queues import Queue
@@ -81,16 +81,18 @@ class AutoDeletion:
             self._back_since_ms[session] = self._context.now.boottime_ms
 
     def session_ended(self, session: SessionKey) -> None:
-        """A session is about to be closed: its consumers are over, and its exclusive queues end."""
+        """A session is about to be closed: its consumers are over. Its exclusive queues have ended."""
         self._await_no_more(session)
-        exclusive = self._context.dispatch.exclusive_queues(session)
-        if not exclusive:
-            return
-        for queue in exclusive:
+
+    def exclusive_end(self, session: SessionKey) -> Iterator[Queue]:
+        """The exclusive queues of a session that is about to be closed end, one after the other."""
+        context = self._context
+        for queue in context.dispatch.exclusive_queues(session):
             if self._is_touched(queue.id):
                 self._kept[queue.id] = None
-            else:
-                self._context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
+            elif queue.id in context.state.queues.by_id:
+                context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
+            yield queue
 
     def _await_no_more(self, session: SessionKey) -> None:
         self._back_since_ms.pop(session, None)
