@@ -12,7 +12,7 @@ from lockstep.core.ids import LogIndex
 from lockstep.core.records import DequeueReason, ForgetOutcomes
 from services.primary.core import decisions, doubts, used_names
 from services.primary.core.context import Context, shown
-from services.primary.core.removing import dead_letter
+from services.primary.core.removing import dead_letter, selected_in_one
 from services.primary.core.subscribing import LeftBehind
 from services.primary.core.transacting import roll_back_timed_out
 
@@ -113,7 +113,13 @@ class Housekeeping:
                 and position not in queue.locks
                 and not context.dispatch.is_held(queue_id, position)
             ]
-            dead_letter(context, queue, free, DequeueReason.EXPIRED)
+            done, part = 0, selected_in_one(context, queue, DequeueReason.EXPIRED)
+            while done < len(free) and (not done or context.selectors.has_share(now)):
+                dead_letter(context, queue, free[done : done + part], DequeueReason.EXPIRED)
+                done += part
+            if done < len(free):
+                # Selectors have had their share: the next turn comes to these.
+                context.expiry.watch(queue, free[done:])
 
     def _sweep_outcomes(self, now: Now) -> None:
         """Raise the retention floor: outcomes are kept for `outcome_retention_ms`, unless there are too many (T5)."""

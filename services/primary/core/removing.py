@@ -35,6 +35,9 @@ from services.primary.core.selecting import (
 )
 from services.primary.core.targets import targets_of
 
+SELECTED_IN_ONE = 100
+"""Questions to selectors of bindings, in one go: some milliseconds, if they are long ones."""
+
 
 def by_durability(
     queue: Queue, positions: Iterable[QueuePosition]
@@ -103,6 +106,12 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
         dead_letter_part(context, queue, part, reason)
         end_part(context)
         first += len(part)
+
+
+def selected_in_one(context: Context, queue: Queue, reason: int) -> int:
+    """How many dead letters of a queue selectors are asked about in one go, before others have their turn."""
+    selectors = sum(len(room.chosen_by) for room in _rooms(context, queue, reason))
+    return max(1, SELECTED_IN_ONE // selectors) if selectors else context.settings.command_messages_max
 
 
 def next_part(

@@ -19,6 +19,7 @@ from lockstep.core.inputs import Tick, Woken
 from lockstep.core.requests import Heartbeat
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from lockstep.core.server_messages import ConsumerOpened, HeartbeatAnswered
+from services.primary.core.removing import SELECTED_IN_ONE
 from services.primary.core.selecting import (
     DEAD_LETTER_STEPS_MAX,
     DEAD_LETTERS_COSTLY_MAX,
@@ -302,4 +303,29 @@ def test_dead_letters_that_are_too_costly_for_a_binding_hold_nobody_up_and_the_o
     spent = rig.core.context.selectors.spent - before
     assert spent <= DEAD_LETTERS_COSTLY_MAX * EVALUATION_STEPS_MAX + count * DEAD_LETTER_STEPS_MAX
     assert told(rig) == [f"taken for no match: for {count} dead letters"]
+    rig.check_log()
+
+
+def test_what_expires_is_asked_about_in_turns_that_selectors_have_their_share_of() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("dead")
+    client.exchange("x")
+    for number in range(20):
+        client.command(bind("dead", f"{DEAR} OR q{number} = 'no'"))
+        rig.pass_time(50)
+    client.declare("q", dead_letter_exchange="x", dead_letter_key="k")
+    count = 100
+    client.publish("q", *[b"x"] * count, properties=LONG, ttl_ms=100)
+    rig.boottime_ms += 200
+    rig.wall_ms += 200
+    rig.feed(Tick(SET))
+    turns, most = 1, 0
+    while rig.state.queues.by_name["q"].length:
+        before = rig.core.context.selectors.spent
+        wake(rig)
+        most = max(most, rig.core.context.selectors.spent - before)
+        turns += 1
+    assert turns > 5
+    assert most <= SHARE_STEPS + SELECTED_IN_ONE * EVALUATION_STEPS_MAX // 20
     rig.check_log()
