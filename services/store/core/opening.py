@@ -13,6 +13,7 @@ from services.store.core.disk import (
     CreateSegment,
     DeleteSegments,
     DiskError,
+    DiskProblem,
     Lane,
     MoveAside,
     ReadMeta,
@@ -64,13 +65,34 @@ def raise_epoch(the: StoredSet, epoch: Epoch) -> Procedure[None]:
 
 
 def write_meta(the: StoredSet, **changes: object) -> Procedure[None]:
-    """Replace the meta file by itself with `changes`, and with the commit index as it is known now."""
+    """Replace the meta file by itself with `changes`, with what is still to be remembered, and with the commit index as it is
+    known now.
+    """
     fields = {name: getattr(the.meta, name) for name in SetMeta.__struct_fields__}
     if the.phase is Phase.OPEN and not the.damage:
         fields["commit_index"] = the.commit_index
-    meta = SetMeta(**{**fields, **changes})
+    meta = SetMeta(**{**fields, **the.unremembered, **changes})
     yield (WriteMeta(encode_meta(meta)),)
-    the.meta = meta
+    the.meta, the.unremembered = meta, {}
+
+
+def remember(the: StoredSet, **changes: object) -> Procedure[None]:
+    """As `write_meta`, of what nobody waits for: a disk without room for it is as good as before, and it is tried again.
+
+    `changes`: nothing of it was told before that is not among them.
+    """
+    try:
+        yield from write_meta(the, **changes)
+    except DiskError as error:
+        if error.problem is not DiskProblem.FULL:
+            raise
+        the.unremembered = {**the.unremembered, **changes}
+        the.is_room_stale = True
+        if not the.has_no_memory:
+            the.note("not remembered", error.message)
+        the.has_no_memory = True
+    else:
+        the.has_no_memory = False
 
 
 def remember_map(the: StoredSet, stream: int, request: RememberMap) -> Procedure[None]:
@@ -79,13 +101,12 @@ def remember_map(the: StoredSet, stream: int, request: RememberMap) -> Procedure
     is_entry_newer = not is_same or request.revision > meta.map_revision
     if not is_entry_newer and request.etcd_revision <= meta.etcd_revision:
         return
-    yield from write_meta(
+    yield from remember(
         the,
         map_bytes=request.map_bytes if is_entry_newer else meta.map_bytes,
         map_revision=request.revision if is_entry_newer else meta.map_revision,
         generation=request.generation,
         etcd_revision=max(request.etcd_revision, meta.etcd_revision) if is_same else request.etcd_revision,
-        highest_epoch=max(request.epoch, meta.highest_epoch),
     )
 
 

@@ -42,9 +42,9 @@ from services.store.core.opening import (
     create_spare,
     open_set,
     raise_epoch,
+    remember,
     remember_map,
     set_aside,
-    write_meta,
 )
 from services.store.core.owed_keeping import must_trim, trim
 from services.store.core.procedure import Procedure
@@ -113,8 +113,8 @@ class SetLanes:
         the.appended_bytes, the.has_no_spare = 0, False
         if is_busy or the.phase is not Phase.OPEN or the.damage:
             return
-        if is_quiet and the.commit_index > the.meta.commit_index:
-            self._start(Lane.JOURNAL, write_meta(the))
+        if the.unremembered or (is_quiet and the.commit_index > the.meta.commit_index):
+            self._start(Lane.JOURNAL, remember(the))
 
     def advance(self) -> list[StoreEffect]:
         """Start what can be started and go on with what waited; answers the effects since the last call."""

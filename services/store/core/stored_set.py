@@ -148,6 +148,10 @@ class StoredSet:
         """The journal lane decides which segment continues the chain: no spare may be created meanwhile."""
         self.has_no_spare = False
         """The spare segment could not be created; not tried again before the next tick."""
+        self.unremembered: dict[str, object] = {}
+        """Fields of the meta file for which there was no room, and which nobody waits for."""
+        self.has_no_memory = False
+        """There was none the last time."""
         self.free_bytes = FREE_BYTES_UNKNOWN
         """On the file system, when it was measured last: with every group, and while something is owed with every tick."""
         self.roomy_bytes = 2 * limits.reserve_bytes
@@ -207,6 +211,7 @@ class StoredSet:
         if not self.damage:
             self.commit_reached = max(self.commit_reached, self.commit_index)
         self.phase, self.writer, self.journal, self.must_close = Phase.UNREAD, None, None, ""
+        self.unremembered = {}  # Whoever opens it hears what it has, and tells the rest again.
 
     def reply(self, stream: int, answer: AnyStoreAnswer) -> None:
         self.effects.append(Reply(stream, answer))
