@@ -7,7 +7,8 @@ generation in which the transaction was begun: a COMMIT never goes before that b
 prepared branch, nothing left means nothing at all (history 26).
 
 An outcome COMMIT commits what voted before it. What was prepared under the same name behind it is work that was repeated: its
-resource manager should have refused that name, and rolls it back where it has forgotten why.
+resource manager should have refused that name, and rolls it back where it has forgotten why. That is seen by clocks alone, so
+only in one history: data loss that was accepted may have brought the vote back that was counted (history 26).
 
 Whoever presumes must take no vote on that branch from before it reads until it has rolled back: otherwise a coordinator that
 begins in between is told "prepared" of a branch that is about to go.
@@ -144,7 +145,8 @@ class Fate(Enum):
     WAIT = "wait"
     """Undecided: whoever coordinates will say, or somebody will win ABORT."""
     ASK_AN_OPERATOR = "ask an operator"
-    """Nothing is left, and the history of the cluster is not the one in which it was begun: nothing may be presumed."""
+    """The history of the cluster is not the one in which it was begun, and nothing is left, or an outcome from before its prepare
+    by the clocks: nothing may be presumed."""
 
 
 def fate(view: LogView, begun_in: GenerationTag, prepared_ms: int = 0) -> Fate:
@@ -158,11 +160,18 @@ def fate(view: LogView, begun_in: GenerationTag, prepared_ms: int = 0) -> Fate:
         return Fate.WAIT
     if view.outcome is not None:
         # It prepared late, after an ABORT; or its acknowledgement of a COMMIT is lost to it: restored from a backup.
-        is_commit = view.outcome.verdict is Verdict.COMMIT and not _is_repeated(view.outcome, prepared_ms)
-        return Fate.COMMIT if is_commit else Fate.ROLL_BACK
-    if not view.generation or generation_tag(view.generation) != begun_in:
-        return Fate.ASK_AN_OPERATOR
-    return Fate.ROLL_BACK
+        if view.outcome.verdict is not Verdict.COMMIT:
+            return Fate.ROLL_BACK
+        if not _is_repeated(view.outcome, prepared_ms):
+            return Fate.COMMIT
+        # Where loss was accepted since, the very vote that was counted may be here again: no clock speaks against it.
+        return Fate.ROLL_BACK if _is_of(view, begun_in) else Fate.ASK_AN_OPERATOR
+    return Fate.ROLL_BACK if _is_of(view, begun_in) else Fate.ASK_AN_OPERATOR
+
+
+def _is_of(view: LogView, begun_in: GenerationTag) -> bool:
+    """Whether the cluster's history is still the one in which the transaction was begun."""
+    return bool(view.generation) and generation_tag(view.generation) == begun_in
 
 
 def _is_repeated(outcome: OutcomeEntry, prepared_ms: int) -> bool:

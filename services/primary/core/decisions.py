@@ -71,7 +71,7 @@ def _follow(context: Context, given: DecisionHeard) -> None:
             context.writer.append(record, True)
         case Fate.ASK_AN_OPERATOR:
             if context.questions.give_up(branch.key):
-                text = "nothing is left of it, in another history of the cluster: an operator has to end it"
+                text = "it was begun in another history of the cluster, and nothing certain is left: an operator has to end it"
                 _note(context, "no decision", f"{_text(branch)}: {text}")
         case Fate.WAIT:
             pass

@@ -1,7 +1,7 @@
 """A disk without room for anything new is used as long as its journal has some (DESIGN 5, R1, R6; P7).
 
 Others fill the file system up. What is preallocated of the journal can still be written, and so the set goes on as if nothing
-were wrong: it has no member to spare, or it has only one broker. That etcd goes on meanwhile, as it does with every name and every
+were wrong: it has no member to spare, or it has only one broker. That etcd goes on meanwhile, as it does with each name and each
 decision of whichever set, and that the disk cannot remember how far, or how far the set is committed, holds nobody up.
 """
 

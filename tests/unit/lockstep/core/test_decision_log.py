@@ -154,6 +154,12 @@ def test_an_outcome_commits_what_voted_before_it(ended_ms: int, prepared_ms: int
     assert fate(view, TAG, prepared_ms) is expected
 
 
+def test_a_vote_that_accepted_loss_has_brought_back_is_not_rolled_back_by_clocks() -> None:
+    view = LogView("another-history", outcome=OutcomeEntry(Verdict.COMMIT, ended_ms=1_000_000))
+    assert fate(view, TAG, 1_000_000) is Fate.COMMIT
+    assert fate(view, TAG, 1_000_001 + CLOCK_MS) is Fate.ASK_AN_OPERATOR
+
+
 def test_keys_of_transactions_are_not_among_those_that_brokers_watch() -> None:
     keys = DecisionKeys("c")
     for key in (
