@@ -123,6 +123,10 @@ class Broker:
         self._driver = driver = Driver()
         self._courtesy = Courtesy()
         self._channels = Channels()
+        self._replication = Channels()
+        """Connections for the log alone, to the own store and to primaries. On the others is what clients have this broker ask:
+        where they give up too many calls, all that is on such a connection is heard more slowly.
+        """
         self._pulses = Pulses()
         self._rights = ServingRights()
         self._view = view = ClusterView(keys)
@@ -146,13 +150,13 @@ class Broker:
         self._name_changes = NameChanges(etcd, keys, driver.feed)
         self._inquiry = DecisionInquiry(etcd, settings.cluster, driver.feed)
         self._store = StoreClient(
-            driver, self._pulses, self._channels, settings.store, self._lease.store_answered
+            driver, self._pulses, self._replication, settings.store, self._lease.store_answered
         )
         self._primary_service = PrimaryService(driver)
         self._sessions = SessionsService(driver, self._rights, view.candidates)
         # One that may only lead is told of no address: nobody can be followed.
         self._subscriber = Subscriber(
-            driver, self._channels, (lambda broker: None) if settings.is_primary_only else view.address
+            driver, self._replication, (lambda broker: None) if settings.is_primary_only else view.address
         )
         self._perform_effects()
         forwarding = Forwarding(settings.broker, view, self._channels)
@@ -265,6 +269,7 @@ class Broker:
         await self._inquiry.close()
         await self._store.close()
         await self._renewals.close()
+        await self._replication.close()
         await self._channels.close()
         self._cleanup.close()
         _log.info("broker=%s event=stopped", settings.broker)
