@@ -43,12 +43,14 @@ class SetFacts:
 
     def map_seen(self, given: MapSeen) -> bool:
         """The entry as read or watched; answers whether it is news. After `rebuild-map` revisions may begin anew."""
-        is_old = given.mod_revision < self.revision and given.generation == self._lineage.generation
+        lineage = Lineage(given.generation, given.earlier_generations)
+        is_old = given.mod_revision < self.revision and self._lineage.generation in lineage
+        self._lineage = lineage
         if is_old and given.set_map is not None:
+            # Accepted loss changes the generation and no entry: one that this process has written is newer than what was seen.
             return False
         self.set_map, self.revision = given.set_map, given.mod_revision
         self._map_bytes = given.map_bytes
-        self._lineage = Lineage(given.generation, given.earlier_generations)
         self._etcd_revision, self.is_set_back = given.etcd_revision, given.is_set_back
         return True
 

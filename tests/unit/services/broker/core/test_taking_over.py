@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from lockstep.core.apply_transactions import GIVEN_BACK_IN_ONE
 from lockstep.core.cluster_map import Member
-from lockstep.core.effects import DropLeaseKey, PromoteSelf, WakeAt
+from lockstep.core.effects import DropLeaseKey, PromoteSelf, TellStore, WakeAt
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex
-from lockstep.core.inputs import Tick, Verdict, Woken
+from lockstep.core.inputs import MapSeen, Tick, Verdict, Woken
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import HandedOver
 from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, RememberMap, StoreRefused
@@ -77,6 +77,18 @@ def test_an_epoch_that_is_lost_in_between_is_not_led_and_the_memory_takes_a_new_
     bench.ms += 1
     bench.feed(Woken(SET))
     assert bench.replica.primary is None
+
+
+def test_loss_that_is_accepted_elsewhere_takes_no_promotion_back() -> None:
+    """The generation is seen to change before the entry is, which this process has written (R5, R7)."""
+    bench = promoted()
+    bench.feed(Woken(SET))
+    before, earlier = bench.replica.incarnation, entry(1, OLD)
+    bench.feed(MapSeen(SET, earlier, 10, earlier.encode(), "g2", ("g",)))
+    turns(bench, until=lambda: bench.replica.primary is not None)
+    assert bench.replica.is_serving and bench.replica.incarnation == before
+    told = [each.request for each in bench.wanted(TellStore) if isinstance(each.request, RememberMap)][-1]
+    assert (told.revision, told.generation) == (11, "g2"), "and the disk remembers both"
 
 
 def test_who_lost_its_store_while_it_read_its_disk_does_not_stand_and_drops_nobody_from_the_set() -> None:
