@@ -63,6 +63,11 @@ class Pieces:
         works.rotate(-1)
         self._is_going_on = False
 
+    def give_up(self) -> None:
+        """Nothing is gone on with any more: whoever has what they worked on next begins such works anew."""
+        self.works.clear()
+        self._in_turn.clear()
+
     def ask(self, set_name: SetName, now: Now) -> list[WakeAt]:
         """What asks for another turn, if there is more to do; no more than one each millisecond, whoever else asks for some."""
         if not self.works or self._wakes_ms > now.boottime_ms:

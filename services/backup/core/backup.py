@@ -197,6 +197,8 @@ class BackupCore:
             memory.copy, memory.is_whole = None, False
         if memory.copy is not None:
             memory.copy.finish_frame()
+        # They would live on in what they refer to: a state is cleared by nobody while one is that clears it.
+        memory.pieces.give_up()
         return memory.take_effects()
 
     def may_set_aside(self, set_map: SetMap, lease_holder: Incarnation | None) -> bool:

@@ -1,11 +1,17 @@
 """A backup whose disk, or whose primary, has much for it: that becomes memory in pieces, and nobody finds a half of one."""
 
+import gc
+
 from lockstep.core.effects import WakeAt
+from lockstep.core.ids import Epoch
 from lockstep.core.inputs import PrimaryStreamClosed, Woken
+from lockstep.core.replication import Frames
 from services.backup.core.backup_memory import BackupState
 from services.backup.core.settings import BackupSettings
+from tests.unit.lockstep.core.history import Log
+from tests.unit.lockstep.core.test_clearing import MANY, filled
 from tests.unit.services.backup.test_backup_core import accepted, chunk, items_at, log
-from tests.unit.services.replicas import SET, BackupBench, MemoryStore, frames
+from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frames
 
 SMALL = BackupSettings(piece_cost=1)
 
@@ -122,3 +128,29 @@ def laying_over() -> BackupBench:
     bench.hear(chunk(*(item for item in items_at(4) if not item.is_durable)))
     assert bench.core.memory.is_settling
     return bench
+
+
+def test_what_one_core_has_not_cleared_when_its_epoch_ends_the_next_one_clears() -> None:
+    log = Log()
+    filled(log)
+    held = len(log.frames)
+    for number in range(20):
+        log.queue(f"later {number}")
+        log.flush()
+    copy = copy_of(*log.frames[:held], commit=log.frames[held - 1].header.last)
+    bench = BackupBench(MemoryStore("disk-b", *log.frames[:held]), 1, copy, True, settings=SMALL)
+    bench.hear(accepted(copy.log_end))
+    assert len(copy.state.contents) == MANY
+    parts = tuple((frame.durable, frame.transient) for frame in log.frames[held:])
+    bench.hear(Frames(SET, Epoch(1), parts, log.frames[-1].header.last))
+    turns(bench, 2)
+    assert copy.is_behind(copy.commit_index) and copy.state.clearing.queues, "both are under way"
+    gc.disable()
+    try:
+        bench.core.end()
+        following = BackupBench(bench.store, 2, copy, True, settings=SMALL)
+        bench.core = following.core
+        turns(following, 100)
+        assert len(copy.state.contents) == 0
+    finally:
+        gc.enable()
