@@ -296,10 +296,12 @@ class BranchEnd(msgspec.Struct, frozen=True):
 
     is_prepared: bool = False
     index: LogIndex = LogIndex(0)
-    """Of the record that ended the last of them; 0: none has ended."""
+    """Of the record that ended the last of them that has ended; 0: none has."""
     is_committed: bool = False
     forgotten_up_to: LogIndex = LogIndex(0)
     """Where there is nothing: outcomes of records up to here are not known any more."""
+    first_index: LogIndex = LogIndex(0)
+    """Of the record that ended the first of them, where that is before `index`; 0: it is not."""
 
 
 class BranchesFound(ServerMessage, frozen=True):

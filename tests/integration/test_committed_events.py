@@ -382,6 +382,29 @@ async def test_a_plan_that_may_not_be_held_for_long_lists_what_it_splits(
         assert bodies(events, "east.pairs") == []
 
 
+async def test_a_plan_has_both_branches_of_a_transaction_in_one_set_or_none(
+    deployment: Deployment, session: Session, coordinators: Coordinators
+) -> None:
+    """Two workers have a branch each, and one of these has heard of the commit."""
+    coordinator = coordinators.clients[0]
+    async with opened(deployment, "workers") as found:
+        transaction = await ClientTransaction.begin(coordinator, ["set:east", "set:east"])
+        await transaction.close(coordinator)
+        manager = await session.resource_manager("east")
+        await manager.select()
+        contents = [body(), body()]
+        for xid, content in zip(transaction.xids, contents, strict=True):
+            await (await manager.start(xid)).publish("east.in", [content])
+            await manager.end(xid)
+            assert await manager.prepare(xid, ["east", "east"]) is XaStatus.OK
+        await manager.commit(transaction.xids[0])
+        planned = await found.plan(wait_seconds=1.0)
+        assert {one.to.resource_set: one.events for one in planned.ranges}["east"] == 0, "it is held"
+        await manager.commit(transaction.xids[1])
+        events = await found.take_until("both", lambda events: bool(bodies(events, "east.in")))
+        assert bodies(events, "east.in") == contents
+
+
 async def test_a_transaction_that_commits_many_plans_after_its_operations_is_whole(
     deployment: Deployment, session: Session
 ) -> None:

@@ -754,14 +754,19 @@ class FindBranchesResponse(_message.Message):
         IS_COMMITTED_FIELD_NUMBER: _builtins.int
         EPOCH_FIELD_NUMBER: _builtins.int
         FORGOTTEN_UP_TO_FIELD_NUMBER: _builtins.int
+        FIRST_INDEX_FIELD_NUMBER: _builtins.int
         is_prepared: _builtins.bool
         index: _builtins.int
-        """Of the record that ended it; 0: it has not ended here, there is none, or its outcome is forgotten."""
+        """Of the record that ended it, or the last of several that have ended; 0: it has not ended here, there is none, or its outcome is
+        forgotten.
+        """
         is_committed: _builtins.bool
         epoch: _builtins.int
         """Of the record at `index`."""
         forgotten_up_to: _builtins.int
         """Where nothing is known: the outcomes of records up to here are forgotten."""
+        first_index: _builtins.int
+        """Of the record that ended the first of several branches, where that is before `index`; 0: it is not."""
         def __init__(
             self,
             *,
@@ -770,10 +775,11 @@ class FindBranchesResponse(_message.Message):
             is_committed: _builtins.bool = ...,
             epoch: _builtins.int = ...,
             forgotten_up_to: _builtins.int = ...,
+            first_index: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "forgotten_up_to", b"forgotten_up_to", "index", b"index", "is_committed", b"is_committed", "is_prepared", b"is_prepared"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_index", b"first_index", "forgotten_up_to", b"forgotten_up_to", "index", b"index", "is_committed", b"is_committed", "is_prepared", b"is_prepared"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -245,7 +245,11 @@ class EventSources:
         stands = [
             BranchStands(
                 BranchEnd(
-                    end.is_prepared, LogIndex(end.index), end.is_committed, LogIndex(end.forgotten_up_to)
+                    end.is_prepared,
+                    LogIndex(end.index),
+                    end.is_committed,
+                    LogIndex(end.forgotten_up_to),
+                    LogIndex(end.first_index),
                 ),
                 Epoch(end.epoch),
             )
@@ -269,6 +273,7 @@ class EventSources:
                     is_committed=end.is_committed,
                     epoch=events.offset_at(end.index).epoch,
                     forgotten_up_to=end.forgotten_up_to,
+                    first_index=end.first_index,
                 )
             return response
 

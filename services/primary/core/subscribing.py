@@ -175,21 +175,22 @@ def _find_branches(
 
 def _end_of(state: SetState, xid: bytes) -> BranchEnd:
     """Of the branch, or branches, that the transaction of this branch has here."""
-    name, end = _name(xid), BranchEnd()
+    name = _name(xid)
     if name is None:
-        return end
+        return BranchEnd()
+    is_prepared, ended = False, []
     for sibling in branch_encodings(name.global_id, name.generation):
         buffer = state.transactions.find_xid(sibling)
         if buffer is not None and buffer.is_prepared:
-            return BranchEnd(is_prepared=True)
-        ended = state.outcomes.find_xid(sibling)
-        if ended is not None:
-            outcome = ended[1]
-            end = BranchEnd(
-                index=LogIndex(max(end.index, outcome.index)),
-                is_committed=end.is_committed or outcome.state in COMMITS,
-            )
-    return end if end.index else BranchEnd(forgotten_up_to=state.retention_floor)
+            is_prepared = True
+        elif (found := state.outcomes.find_xid(sibling)) is not None:
+            ended.append(found[1])
+    if not ended:
+        return BranchEnd(is_prepared) if is_prepared else BranchEnd(forgotten_up_to=state.retention_floor)
+    indexes = [outcome.index for outcome in ended]
+    first, last = min(indexes), max(indexes)
+    is_committed = any(outcome.state in COMMITS for outcome in ended)
+    return BranchEnd(is_prepared, last, is_committed, first_index=first if first < last else LogIndex(0))
 
 
 def _name(xid: bytes) -> BranchName | None:

@@ -1,12 +1,13 @@
 """Plans: consistent cuts over the logs of several resource sets (DESIGN 7; histories 15 and 28).
 
 Law: a cut is chosen by one commit time, lies between records in every log, and is *closed*: a transaction of our coordinator that
-has committed at or below the cut in one set has ended at or below it in every set where it has a branch. A branch holds its
-siblings until its set has any outcome; only the sets that it ties are held. A set that nobody looked at has none.
+has committed at or below the cut in one set has ended at or below it in every set where it has a branch, and that set is one of
+these where it has another one there. A branch holds its siblings until its set has any outcome; only the sets that it ties are
+held. A set that nobody looked at has none.
 """
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
@@ -188,6 +189,7 @@ def close(
     split; 0: it always does. `nowhere`: names that no set has.
     """
     seen = joint_indexes(logs)
+    counts = Counter((name, joint.global_id) for name, log in logs.items() for joint in log.joint_commits)
     branches: dict[GlobalId, list[tuple[SetName, JointCommit]]] = {}
     for name, log in logs.items():
         for joint in log.joint_commits:
@@ -205,7 +207,7 @@ def close(
         name, joint = unseen.popleft()
         if joint.index > cut.ends[name].index:
             continue
-        siblings = _siblings(cut, logs, ends, seen, nowhere, name, joint)
+        siblings = _siblings(cut, logs, ends, seen, counts, nowhere, name, joint)
         if siblings is Siblings.BELOW:
             continue
         if siblings is Siblings.IN_DOUBT and hold_ms_max and now_ms - joint.time_ms >= hold_ms_max:
@@ -242,6 +244,7 @@ def _siblings(
     logs: Mapping[SetName, LogView],
     ends: Ends,
     seen: Mapping[tuple[SetName, GlobalId], LogIndex],
+    counts: Mapping[tuple[SetName, GlobalId], int],
     nowhere: Set[str],
     here: SetName,
     joint: JointCommit,
@@ -250,12 +253,14 @@ def _siblings(
     are_known = all(name in logs or name in nowhere for name in joint.resource_sets)
     found = Siblings.BELOW if are_known else Siblings.IN_DOUBT
     for name, log in logs.items():
-        if name == here or (joint.resource_sets and name not in joint.resource_sets):
+        if not _has_sibling(joint, here, name):
             continue
-        end = ends.get((name, joint.global_id), _NO_BRANCH)
+        key = name, joint.global_id
+        end = ends.get(key, _NO_BRANCH)
         # An outcome may be forgotten while its commit is still to be read, here or behind what was looked at.
-        index = max(end.index, seen.get((name, joint.global_id), 0))
-        if not index and joint.resource_sets and log.end.index < end.forgotten_up_to:
+        index = max(end.index, seen.get(key, 0))
+        is_lacking = joint.resource_sets.count(name) > counts.get(key, 0)
+        if not end.index and is_lacking and log.end.index < end.forgotten_up_to:
             index = end.forgotten_up_to
         if end.is_prepared:
             found = Siblings.IN_DOUBT
@@ -263,6 +268,11 @@ def _siblings(
             cut.is_short |= not log.is_end and index > log.end.index
             found = Siblings.BEYOND if found is Siblings.BELOW else found
     return found
+
+
+def _has_sibling(joint: JointCommit, here: SetName, name: SetName) -> bool:
+    """Whether its transaction has a branch in a set, or may have one, beside this one, which is `here`."""
+    return not joint.resource_sets or joint.resource_sets.count(name) > (name == here)
 
 
 class Cutting:
@@ -334,7 +344,7 @@ class Cutting:
             if name not in self._logs:
                 self.unheard.add(name)
                 continue
-            if name == here:
+            if not _has_sibling(joint, here, SetName(name)):
                 continue
             other, key = SetName(name), (SetName(name), joint.global_id)
             is_seen = key in self._seen and joint.resource_sets.count(name) == 1
@@ -370,7 +380,8 @@ def first_cut(
     while is_changed:
         is_changed = False
         for branches in stands.values():
-            if not any(0 < stand.end.index <= cut[name].index for name, stand in branches.items()):
+            firsts = {name: stand.end.first_index or stand.end.index for name, stand in branches.items()}
+            if not any(0 < first <= cut[name].index for name, first in firsts.items()):
                 continue
             for name, stand in branches.items():
                 if stand.end.is_prepared:

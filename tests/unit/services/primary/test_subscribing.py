@@ -398,20 +398,22 @@ def test_how_branches_stand(rig: Rig, caller: Caller) -> None:
     assert caller.find().prepared == (xid_of(1).encode(),)
 
 
+def test_how_several_branches_of_a_transaction_stand_together(rig: Rig, caller: Caller) -> None:
+    client = dtx_client(caller)
+    for number in range(3):
+        prepare(client, xid_of(1, number))
+    client.ok(CommitBranchCommand(0, xid_of(1, 1).encode()))
+    first = rig.state.applied
+    assert caller.find(xid_of(1)).ends == (BranchEnd(True, first, True),)
+    client.ok(CommitBranchCommand(0, xid_of(1, 0).encode()))
+    client.ok(CommitBranchCommand(0, xid_of(1, 2).encode()))
+    assert caller.find(xid_of(1)).ends == (BranchEnd(False, rig.state.applied, True, first_index=first),)
+
+
 def test_a_transaction_is_found_by_the_name_of_any_of_its_branches(caller: Caller) -> None:
     client = dtx_client(caller)
     prepare(client, xid_of(1, PARTICIPANTS_MAX - 1))
     assert caller.find(xid_of(1, 3)).ends == (BranchEnd(is_prepared=True),)
-
-
-def test_two_branches_of_one_transaction_stand_together(rig: Rig, caller: Caller) -> None:
-    client = dtx_client(caller)
-    prepare(client, xid_of(1, 0))
-    prepare(client, xid_of(1, 1))
-    client.ok(CommitBranchCommand(0, xid_of(1, 1).encode()))
-    assert caller.find(xid_of(1)).ends == (BranchEnd(is_prepared=True),)
-    client.ok(CommitBranchCommand(0, xid_of(1, 0).encode()))
-    assert caller.find(xid_of(1)).ends == (BranchEnd(index=rig.state.applied, is_committed=True),)
 
 
 def test_branches_of_other_coordinators_are_not_asked_for(caller: Caller) -> None:

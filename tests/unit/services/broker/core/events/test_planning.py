@@ -499,3 +499,56 @@ def test_a_branch_without_events_holds_nothing_though_its_siblings_have_no_outco
     cutting = Cutting({ONE: log, TWO: LogView(START, now_ms=100)}, 0)
     assert not cutting.questions()
     assert cutting.cut.ends[ONE] == at(6)
+
+
+# --- several branches in one set ----------------------------------------------------------------------------------------
+
+
+def log_with_two_branches(committed: int, *, says_sets: bool = True) -> LogView:
+    """A set in which two workers have a branch each of one transaction, prepared by 2, committed at 3 and 5."""
+    view = LogView(START, marks := [], joints := [], True, 1_000_000)
+    for index in range(1, committed + 1):
+        if index in (3, 5):
+            sets = (ONE, ONE) if says_sets else ()
+            found = joint_commit(xid_of(global_id(1)), LogIndex(index), EPOCH, TimeMs(index), sets)
+            assert found is not None
+            joints.append(found)
+        marks.append(Mark(at(index), TimeMs(index), int(index >= 3)))
+    return view
+
+
+@pytest.mark.parametrize("says_sets", [True, False])
+@pytest.mark.parametrize("committed", [3, 4, 5])
+@pytest.mark.parametrize("max_events", [0, 1, 2])
+def test_a_plan_has_all_branches_of_a_transaction_in_one_set_or_none(
+    committed: int, max_events: int, says_sets: bool
+) -> None:
+    """The second one is prepared, or has committed behind what a backup knows, or behind what a plan may take."""
+    log = log_with_two_branches(committed, says_sets=says_sets)
+    cutting = Cutting({ONE: log}, max_events)
+    while asked := cutting.questions():
+        stands = (
+            BranchEnd(index=LogIndex(5), is_committed=True) if committed == 5 else BranchEnd(is_prepared=True)
+        )
+        cutting.learn({(name, joint): stands for name, joints in asked.items() for joint in joints})
+    assert not 3 <= cutting.cut.ends[ONE].index < 5, "one half of it"
+
+
+def test_a_group_begins_behind_all_branches_of_a_transaction_in_one_set_or_before_them() -> None:
+    """The first of them ended at 3, the group's floor is at 4, and the second one ended at 5, or is prepared."""
+    both = BranchEnd(index=LogIndex(5), is_committed=True, first_index=LogIndex(3))
+    assert first_cut({ONE: at(4)}, {global_id(1): {ONE: BranchStands(both, EPOCH)}}) == {ONE: at(5)}
+    half = BranchEnd(is_prepared=True, index=LogIndex(3), is_committed=True)
+    assert first_cut({ONE: at(4)}, {global_id(1): {ONE: BranchStands(half, EPOCH)}}) is None
+    assert first_cut({ONE: at(2)}, {global_id(1): {ONE: BranchStands(both, EPOCH)}}) == {ONE: at(2)}
+
+
+def test_branches_of_one_set_hold_each_other_when_their_outcomes_are_forgotten() -> None:
+    """A reader is far behind, and what was looked at ends between them."""
+    log = log_with_two_branches(4)
+    log.is_end = False
+    cutting = Cutting({ONE: log}, 4)
+    while asked := cutting.questions():
+        stands = BranchEnd(forgotten_up_to=LogIndex(9))
+        cutting.learn({(name, joint): stands for name, joints in asked.items() for joint in joints})
+    assert cutting.cut.ends[ONE].index < 3 and cutting.cut.is_short
