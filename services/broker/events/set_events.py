@@ -137,7 +137,7 @@ class SetEvents:
         deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
         while (found := await self._read(after, until, with_content, is_kept=is_kept)) is None:
             if asyncio.get_running_loop().time() >= deadline:
-                text = f"the store of {self.set_name} shows nothing behind {after}"
+                text = f"{self.set_name} has nothing behind {after} that is committed and its store shows"
                 raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=self.set_name)
             await asyncio.sleep(COMMIT_LOOK_SECONDS)
         return found
@@ -145,12 +145,16 @@ class SetEvents:
     async def _read(
         self, after: LogIndex, until: LogIndex, with_content: bool, *, is_kept: bool
     ) -> EncodedBlock | None:
-        """Make blocks from `after` on, and keep them; answers the first, None if the store shows no frame.
+        """Make blocks from `after` on, and keep them; answers the first, None if the store shows none that is committed.
 
         They end before a transaction that is not all there: whoever goes on from their end hears OUT_OF_RANGE, with the index
         behind it. So does whoever begins where names are not kept any more.
         """
         loaded = self._loaded()
+        # It may have been loaded again since `until` was committed here, and lack names of what came since, which the store has.
+        until = min(until, loaded.commit_index)
+        if until <= after:
+            return None
         self._builders.follow(loaded.state)
         builder = self._builders.at(after)
         cutter = BlockCutter(builder, until)

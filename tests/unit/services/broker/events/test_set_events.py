@@ -387,3 +387,25 @@ async def test_what_is_below_names_that_are_not_kept_is_refused_and_the_rest_is_
     bodies = await others.bodies(others.events.offset_at(names_from), end)
     assert bodies == [b"%d" % number for number in range(1, DELETED_KEPT + 1)]
     assert await rig.read(START, rig.events.offset_at(LogIndex(3))) == known, "made when all were known"
+
+
+async def test_a_reader_goes_on_with_a_replica_that_was_loaded_again_when_that_is_as_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its plan is older than that, and the store knows already that more is committed: nothing is left out of it."""
+    monkeypatch.setattr("services.broker.events.set_events.READING_BYTES", 1)
+    rig = Rig()
+    first_queue = rig.log.queue("q")
+    for _ in range(2):
+        rig.log.publish(*(message((first_queue,), b"before") for _ in range(BLOCK_EVENTS)))
+        rig.log.flush()
+    behind = durable_replay(rig.log.frames)
+    rig.log.publish(message((rig.log.queue("new"),), b"to it"))
+    rig.log.flush()
+    end = rig.end()
+    reading = rig.events.range(START, end, with_content=True)
+    blocks = [await anext(reading)]
+    rig.loaded = LoadedSet(behind, behind.applied, Epoch(1))
+    asyncio.get_running_loop().call_later(0.1, setattr, rig, "loaded", None)
+    blocks += [encoded async for encoded in reading]
+    assert sum(encoded.block.events for encoded in blocks) == 2 * BLOCK_EVENTS + 3
