@@ -87,7 +87,23 @@ class Beginnings:
         return offset_of(group_in(response, group).floor)
 
     async def begin_at_beginning(self, name: SetName, group: str) -> _Group:
+        """In a set that came since. Raises as `find`, and UNAVAILABLE for a group that is closed meanwhile.
+
+        It is opened before it is looked for in the others, and begins behind that: whoever closes it behind that look closes it
+        here, too. One that began here alone would be taken for known, and begin in all others at their beginning as well.
+        """
         await self.sources.change(name, group, SubscriptionChange.OPEN, NOTHING)
+        others = [other for other in self.sources.names.known() if other != name]
+        try:
+            is_there = await self.is_started(group, others)
+            closed = Rejected(ErrorCode.UNAVAILABLE, f"group {group[:80]!r} is being closed")
+        except Rejected as error:
+            if error.code is not ErrorCode.OUT_OF_RANGE:
+                raise
+            is_there, closed = False, error
+        if not is_there:
+            await self.sources.change(name, group, SubscriptionChange.CLOSE)
+            raise closed
         return group_in(await self.sources.change(name, group, SubscriptionChange.START, NOTHING), group)
 
 

@@ -1,6 +1,7 @@
 """Where groups begin, and that they begin and end in all sets, over brokers that lag and sets that come."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import permutations
 from random import Random
@@ -257,7 +258,7 @@ async def test_a_set_that_comes_while_a_group_is_closed_keeps_nothing_of_it() ->
             rig.sources.groups[TWO]["spark"] = (NOTHING, True)  # by another broker, whose plan was under way
         return response
 
-    rig.sources.change = change  # type: ignore[assignment]
+    rig.sources.change = change  # type: ignore[method-assign, assignment]
     await rig.close()
     assert known and not any(rig.sources.groups.values())
 
@@ -410,3 +411,31 @@ async def test_a_primary_of_an_older_version_keeps_no_decision_and_a_group_begin
     rig.commit(joint, TWO)
     begun = await rig.open()
     assert begun == {ONE: at(2), TWO: at(2)} == await rig.open()
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+async def test_a_group_that_is_closed_meanwhile_begins_in_no_set_that_came_since(is_opened: bool) -> None:
+    """Whoever plans, or opens it again, has seen it in the other sets; it is closed before he begins it in the new one."""
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    known = await rig.reader_with(3)
+    rig.sources.names.there = [ONE, TWO, THREE]
+    original = rig.sources.change
+    is_closed = False
+
+    async def change(
+        set_name: SetName, group: str, what: SubscriptionChange, *floor: Any, **more: Any
+    ) -> pb.ChangeSubscriptionResponse:
+        nonlocal is_closed
+        if what is SubscriptionChange.OPEN and not is_closed:
+            is_closed = True
+            await rig.close()
+        return await original(set_name, group, what, *floor, **more)
+
+    rig.sources.change = change  # type: ignore[method-assign, assignment]
+    with contextlib.suppress(Rejected):
+        await (rig.open() if is_opened else rig.plan(known))
+    assert all(not is_started for groups in rig.sources.groups.values() for _, is_started in groups.values())
+    rig.world.append(ONE, 1)
+    begun = {ONE: at(3 if is_opened else 4), TWO: at(3), THREE: NOTHING}
+    assert await rig.open() == begun, "a new one, from when it was opened"
