@@ -1,8 +1,8 @@
 """Subscriptions of exchanges: a queue of each subscriber's own, bound with what he wants.
 
 Law: a durable subscription is one queue, named by its container and link, that is there while nobody listens; a new selector
-or topic is a new subscription (JMS 2.0, 8.3.3), once it is known that it can be had: whoever is refused keeps what he had. Any
-other queue of a subscription ends with its link.
+or topic is a new subscription (JMS 2.0, 8.3.3), once it is known that it can be had: whoever is refused keeps what he had. One
+whose topic was deleted and made again goes on. Any other queue of a subscription ends with its link.
 """
 
 import asyncio
@@ -53,6 +53,8 @@ async def subscribe_durably(nodes: Nodes, wanted: Wanted, container: str, subscr
     binding = wanted.topic.name, wanted.key, _arguments(wanted)
     if found is not None and found.consumers:
         raise Rejected(ErrorCode.LOCKED, f"subscription {subscription!r} is in use")
+    if found is not None and not found.bindings and await _bind_again(nodes, wanted, name):
+        return name
     if found is not None and binding not in found.bindings:
         # What is in it goes with it, so the brokers are asked first whether there can be such a binding.
         await nodes.delete_queue(await subscribe(nodes, wanted))
@@ -118,6 +120,19 @@ async def _bind(nodes: Nodes, wanted: Wanted, queue: str) -> None:
         with contextlib.suppress(LockstepError):
             await nodes.delete_queue(queue)
         raise
+
+
+async def _bind_again(nodes: Nodes, wanted: Wanted, queue: str) -> bool:
+    """Binds a queue that nothing binds any more: its topic was deleted, and made again since; or its proxy has died before it was
+    bound. What is in it stays. False: that topic is in another set now. Raises `Rejected`."""
+    _check(wanted)
+    try:
+        await nodes.session.bind(wanted.topic.name, queue, wanted.key, _arguments(wanted))
+    except Rejected as rejected:
+        if rejected.code is not ErrorCode.OTHER_SET:
+            raise
+        return False
+    return True
 
 
 def _arguments(wanted: Wanted) -> tuple[tuple[str, str], ...]:

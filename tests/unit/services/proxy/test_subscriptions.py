@@ -189,6 +189,18 @@ async def test_a_durable_subscription_with_another_selector_is_a_new_one(
     assert bindings == [(TOPIC, "eu", ((SELECTOR_ARGUMENT, "colour = 'red'"),))]
 
 
+async def test_a_durable_subscription_outlives_its_topic_that_is_deleted_and_made_again(
+    client: RawClient, topics: Topics
+) -> None:
+    """What is in it was published before, and nobody has asked for another one."""
+    await subscribed(client, DURABLE)
+    ((name, bindings),) = topics.queues.items()
+    bindings.clear()
+    await subscribed(client, DURABLE)
+    assert topics.made == [name], "it is not made anew, without what was in it"
+    assert topics.queues == {name: [(TOPIC, "eu", ())]}
+
+
 async def test_a_durable_subscription_is_not_taken_from_who_came_in_between(
     client: RawClient, topics: Topics
 ) -> None:
