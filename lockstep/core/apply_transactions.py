@@ -174,6 +174,15 @@ def give_back_open(state: SetState) -> Iterator[int]:
             yield sum(map(_cost, operations))
 
 
+def drop_marked(state: SetState) -> Iterator[int]:
+    """What applying an `EpochBegins` behind a restart would take out of durable queues, likewise."""
+    for _, queue in sorted(state.queues.by_id.items()):
+        if queue.is_durable:
+            for positions in queue.transient_positions.parts():
+                release(state.contents, queue.remove(positions, False))
+                yield 2 * len(positions)
+
+
 def _cost(operation: Operation) -> int:
     """Of giving it back."""
     return len(operation.positions) if isinstance(operation, DequeueOperation) else 2 + operation.count // 4

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.core.apply_table import APPLY
+from lockstep.core.apply_transactions import drop_marked, give_back_open
 from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
 from lockstep.core.clearing import Clearing
 from lockstep.core.contents import Contents
@@ -30,7 +31,7 @@ from lockstep.core.ids import (
 from lockstep.core.items import META_KEY, Changes, Item, epoch_key, operation_key, transaction_key
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.queues import Queues
-from lockstep.core.records import AppliedRecord, Message
+from lockstep.core.records import AppliedRecord, EpochBegins, Message
 from lockstep.core.restoration import lay_over, restore
 from lockstep.core.sessions import Answer, Session, Sessions
 from lockstep.core.snapshot import all_items, one_item
@@ -119,11 +120,24 @@ class SetState:
                     if cost >= STEP_COST:
                         yield cost
                         cost = 0
+                    if type(record) is EpochBegins:
+                        yield from self._before_epoch(record)
                     self.apply(index, header.epoch, record, is_durable)
                     cost += RECORD_COST
             place = behind
         self.close_frame(header)
         yield cost
+
+    def _before_epoch(self, record: EpochBegins) -> Iterator[int]:
+        """Most of what the record will do, in steps; a state half-way through a frame is shown to nobody.
+
+        Who listens hears of it by the record itself, as ever.
+        """
+        if record.is_handed_over or self._listener is not None:
+            return
+        yield from give_back_open(self)
+        if record.is_restarted:
+            yield from drop_marked(self)
 
     def apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
         """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""

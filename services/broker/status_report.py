@@ -150,7 +150,11 @@ class StatusReport:
             return None
         if core.primary is not None:
             return core.primary.context.state
-        return core.backup.copy.state if core.backup is not None and core.backup.copy is not None else None
+        copy = core.backup.copy if core.backup is not None else None
+        if copy is None:
+            return None
+        copy.finish_frame()  # Amid one the state is nobody's to see.
+        return copy.state
 
     def _resource_set(self, set_name: SetName) -> pb.GetClusterStatusResponse.ResourceSet:
         view = self._view.sets[set_name]

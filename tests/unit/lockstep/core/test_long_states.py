@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from types import FrameType
 
 import pytest
@@ -223,3 +224,25 @@ def test_a_long_transaction_is_collected_in_several_steps_where_a_frame_has_all_
     steps = list(state.apply_in_steps(log.frames[-1]))
     assert len(steps) > 10 and max(steps) <= STEP_COST + RECORD_COST
     assert state_hash(state) == state_hash(log.state)
+
+
+def test_what_an_epoch_aborts_and_a_restart_loses_goes_in_steps_where_frames_are_applied() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    key = log.begin()
+    for _ in range(3 * GIVEN_BACK_IN_ONE):
+        log.publish(message((queue,)), is_durable=False)
+        log.publish(message((queue,)), transaction=key)
+    log.flush()
+    before = len(log.frames)
+    log.begin_epoch(is_restarted=True)
+    log.flush()
+    state = replay(log.frames[:before])
+    left = [len(state.contents)]
+    for _ in state.apply_in_steps(log.frames[before]):
+        left.append(len(state.contents))
+    assert max(one - next_one for one, next_one in pairwise(left)) <= GIVEN_BACK_IN_ONE
+    assert left[-1] == 0
+    assert state_hash(state) == state_hash(log.state)
+    check_invariants(state)
