@@ -117,6 +117,19 @@ class Keys:
         return f"{self.prefix}set-back"
 
     @property
+    def stamps(self) -> str:
+        """What disks remember of this etcd, and whose disks were compared (`Stamps`); `rebuild-map` deletes it."""
+        return f"{self.prefix}stamps"
+
+    @property
+    def witnesses(self) -> str:
+        return f"{self.prefix}witnesses/"
+
+    def witness(self, broker: BrokerId) -> str:
+        """Under its process's lease; value: the token of its comparison. While it is there, the witness lives."""
+        return f"{self.witnesses}{broker}"
+
+    @property
     def sets(self) -> str:
         return f"{self.prefix}sets/"
 

@@ -3,8 +3,8 @@
 Law: `participants` is written before the first prepare and `decision` put-if-absent while that very entry stands; both go
 together, when every participant has acknowledged, and leave an `outcome` for a while. So participants without a decision mean
 *undecided*; and where nothing is left, only a prepared branch's own resource manager may presume abort, and only in the
-generation in which the transaction was begun: a COMMIT never goes before that branch has acknowledged it. To whoever holds no
-prepared branch, nothing left means nothing at all (history 26).
+generation in which the transaction was begun, when the roll was called (`stamps.py`): a COMMIT never goes before that branch has
+acknowledged it, unless etcd was set back. To whoever holds no prepared branch, nothing left means nothing at all (history 26).
 
 An outcome COMMIT commits what voted before it. What was prepared under the same name behind it is work that was repeated: its
 resource manager should have refused that name, and rolls it back where it has forgotten why. That is seen by clocks alone, so
@@ -27,6 +27,7 @@ from lockstep.core.branch_names import (
     parse_global_id,
 )
 from lockstep.core.ids import Incarnation
+from lockstep.core.stamps import NO_STAMPS, Stamps
 from lockstep.core.wire_numbers import known
 from lockstep.core.xa import XaStatus
 
@@ -135,6 +136,16 @@ class LogView:
     """etcd's, when it was read."""
     is_set_back: bool = False
     """etcd was restored from a backup, as it says itself: what it lacks proves nothing (DESIGN R1, history 26)."""
+    stamps: Stamps = NO_STAMPS
+    stamps_revision: int = 0
+    """The mod_revision of their key; 0: it is absent."""
+    is_unattested: bool = False
+    """Somebody whose disk may remember more of etcd was not compared with it yet: what it lacks proves nothing (DESIGN R1)."""
+
+    @property
+    def has_nothing(self) -> bool:
+        """Whether all that could be concluded of it is an abort presumed."""
+        return self.decision is None and self.participants is None and self.outcome is None
 
 
 class Fate(Enum):
@@ -143,7 +154,7 @@ class Fate(Enum):
     COMMIT = "commit"
     ROLL_BACK = "roll back"
     WAIT = "wait"
-    """Undecided: whoever coordinates will say, or somebody will win ABORT."""
+    """Undecided: whoever coordinates will say, or somebody will win ABORT. Or a roll call is not answered yet."""
     ASK_AN_OPERATOR = "ask an operator"
     """The history of the cluster is not the one in which it was begun, and nothing is left, or an outcome from before its prepare
     by the clocks: nothing may be presumed."""
@@ -166,7 +177,9 @@ def fate(view: LogView, begun_in: GenerationTag, prepared_ms: int = 0) -> Fate:
             return Fate.COMMIT
         # Where loss was accepted since, the very vote that was counted may be here again: no clock speaks against it.
         return Fate.ROLL_BACK if _is_of(view, begun_in) else Fate.ASK_AN_OPERATOR
-    return Fate.ROLL_BACK if _is_of(view, begun_in) else Fate.ASK_AN_OPERATOR
+    if not _is_of(view, begun_in):
+        return Fate.ASK_AN_OPERATOR
+    return Fate.WAIT if view.is_unattested else Fate.ROLL_BACK
 
 
 def _is_of(view: LogView, begun_in: GenerationTag) -> bool:

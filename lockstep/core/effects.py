@@ -12,6 +12,7 @@ from lockstep.core.cluster_map import SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, MessageId, SetName, TransactionKey
 from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
 from lockstep.core.server_messages import Told
+from lockstep.core.stamps import Stamp
 from lockstep.core.store_protocol import AnyStoreRequest
 
 
@@ -128,13 +129,17 @@ class PutPresence(Effect, frozen=True):
 
 
 class MarkSetBack(Effect, frozen=True):
-    """Have etcd say that it was set back (R1): a disk remembers a higher revision of the same lineage than the facts have. Not
-    done where etcd itself has that revision by now. Not answered; repeated while it is so.
+    """Have etcd say that it was set back (R1): somebody has seen a stamp of this generation that it lacks, or a disk remembers a
+    higher revision of the same lineage than the facts have. Not done where etcd has both. Not answered; repeated while it is so.
     """
 
     revision: int
-    """That the disk remembers."""
+    """That the disk remembers; 0: none that matters."""
     disk: DiskId
+    """"": what this process has seen itself."""
+    stamp: Stamp | None = None
+    generation: str = ""
+    """In which etcd was found so; in another one nothing is said of it. "": any."""
 
 
 class ClaimName(Effect, frozen=True):

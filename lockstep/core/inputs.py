@@ -13,6 +13,7 @@ from lockstep.core.decision_log import LogView
 from lockstep.core.ids import BrokerId, Incarnation, SetName, TransactionKey
 from lockstep.core.replication import ToBackup, ToPrimary
 from lockstep.core.requests import Heard
+from lockstep.core.stamps import NO_STAMPS, Stamps
 from lockstep.core.store_protocol import AnyStoreAnswer
 
 
@@ -39,6 +40,8 @@ class MapSeen(Input, frozen=True):
     """etcd's own, the highest that was seen in this lineage; 0: not known."""
     is_set_back: bool = False
     """etcd says of itself that it was restored from a backup: nothing starts."""
+    stamps: Stamps = NO_STAMPS
+    """As etcd has them."""
 
 
 class LeaseKeySeen(Input, frozen=True):

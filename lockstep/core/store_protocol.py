@@ -95,6 +95,8 @@ class RememberMap(StoreRequest, frozen=True):
     generation: str
     etcd_revision: int = 0
     """The highest that was seen of etcd; 0: not known."""
+    stamp: str = ""
+    """The newest that was seen in etcd (`Stamp.encode`); "": none."""
 
 
 class SetAside(StoreRequest, frozen=True):
@@ -138,6 +140,8 @@ class SetOpened(StoreAnswer, frozen=True):
     """"" or what is wrong, in words (a hole at an index, a missing tail): then `log_end` is that of the undamaged part (R10)."""
     etcd_revision: int = 0
     """The highest of etcd that this disk was told, in `generation`; 0: none."""
+    stamp: str = ""
+    """The newest of etcd that this disk was told; "": none."""
 
 
 class Appended(StoreAnswer, frozen=True):

@@ -13,6 +13,7 @@ from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, CandidatesSeen, LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.core.lineage import Lineage
+from lockstep.core.stamps import NO_STAMPS, Stamp, Stamps
 from lockstep.runtime.etcd import DeleteEvent, Entry, Event, PutEvent
 
 _log = logging.getLogger("lockstep.cluster_view")
@@ -56,6 +57,13 @@ class ClusterView:
         self._lineage_value = b""
         self.etcd_revision = 0
         """etcd's own, the highest that was seen in this lineage."""
+        self.stamps = NO_STAMPS
+        self.stamps_revision = 0
+        """mod_revision of their key; 0: it is absent."""
+        self.witnesses: dict[BrokerId, str] = {}
+        """Tokens of witnesses that hold their keys."""
+        self.stamp: Stamp | None = None
+        """The newest that was seen in this lineage, also where etcd lacks it now."""
         self.set_back_by = ""
         """What etcd says of its having been set back; "": it was not."""
         self.members: dict[BrokerId, MemberEntry] = {}
@@ -79,6 +87,17 @@ class ClusterView:
     @property
     def is_set_back(self) -> bool:
         return bool(self.set_back_by)
+
+    @property
+    def is_stamp_lost(self) -> bool:
+        """Whether etcd lacks a stamp that this process has seen: it was set back meanwhile."""
+        return self.stamps.lacks(self.stamp)
+
+    def stamps_put(self, value: bytes, revision: int) -> None:
+        """This process has put these stamps there."""
+        if revision > self.stamps_revision:
+            self._put_stamps(value, revision)
+            self._note_stamp()
 
     def saw(self, revision: int) -> bool:
         """An answer of etcd had this revision; whether it is news."""
@@ -146,6 +165,7 @@ class ClusterView:
         self.members, self.running, self.directory = {}, {}, names or {}
         before = self.lineage
         self.generation, self._lineage_value, self.set_back_by = "", b"", ""
+        self.stamps, self.stamps_revision, self.witnesses = NO_STAMPS, 0, {}
         for entry in entries:
             set_name = self._set_of(entry.key)
             if set_name is None:
@@ -153,7 +173,8 @@ class ClusterView:
             else:
                 by_set.setdefault(set_name, []).append(entry)
         if not self._goes_on_from(before.generation):
-            self.etcd_revision = 0
+            self.etcd_revision, self.stamp = 0, None
+        self._note_stamp()
         self.saw(revision)
         inputs: list[AnyInput] = []
         for set_name in sorted(by_set):
@@ -203,7 +224,7 @@ class ClusterView:
                     self._delete_other(event.key)
                 if key in (self.keys.generation, self.keys.lineage, self.keys.set_back):
                     if not self._goes_on_from(before):
-                        self.etcd_revision = 0
+                        self.etcd_revision, self.stamp = 0, None
                     maps.update(dict.fromkeys(sorted(self.sets)))
                 continue
             view = self.sets.setdefault(set_name, SetView())
@@ -222,6 +243,7 @@ class ClusterView:
                 leases[set_name] = None
             else:
                 presences[set_name] = None
+        self._note_stamp()
         inputs: list[AnyInput] = [self._map_seen(name, self.sets[name]) for name in maps]
         inputs += [LeaseKeySeen(name, self.sets[name].lease_holder) for name in leases]
         inputs += [self._presences_seen(name, self.sets[name]) for name in presences]
@@ -257,11 +279,22 @@ class ClusterView:
             self.lineage.earlier,
             self.etcd_revision,
             self.is_set_back,
+            self.stamps,
         )
 
     def _goes_on_from(self, generation: str) -> bool:
         """Whether revisions of before compare with those of now."""
         return not generation or generation in self.lineage
+
+    def _put_stamps(self, value: bytes, revision: int) -> None:
+        try:
+            self.stamps, self.stamps_revision = Stamps.decode(value), revision
+        except ValueError as error:
+            _log.error("event=bad_stamps %s", error)
+
+    def _note_stamp(self) -> None:
+        if not self.is_stamp_lost:
+            self.stamp = self.stamps.newest or self.stamp
 
     @staticmethod
     def _presences_seen(set_name: SetName, view: SetView) -> PresencesSeen:
@@ -308,6 +341,11 @@ class ClusterView:
             self._lineage_value = entry.value
         elif entry.key == keys.set_back:
             self.set_back_by = entry.value.decode(errors="replace") or "?"
+        elif entry.key == keys.stamps:
+            if entry.mod_revision > self.stamps_revision:
+                self._put_stamps(entry.value, entry.mod_revision)
+        elif entry.key.startswith(keys.witnesses):
+            self.witnesses[BrokerId(entry.key[len(keys.witnesses) :])] = entry.value.decode(errors="replace")
         elif entry.key.startswith(keys.members):
             broker = BrokerId(entry.key[len(keys.members) :])
             try:
@@ -331,6 +369,10 @@ class ClusterView:
             self._lineage_value = b""
         elif key == keys.set_back:
             self.set_back_by = ""
+        elif key == keys.stamps:
+            self.stamps, self.stamps_revision = NO_STAMPS, 0
+        elif key.startswith(keys.witnesses):
+            self.witnesses.pop(BrokerId(key[len(keys.witnesses) :]), None)
         elif key.startswith(keys.members):
             self.members.pop(BrokerId(key[len(keys.members) :]), None)
         elif key.startswith(running := self.running_key(BrokerId(""))):

@@ -4,7 +4,10 @@ T4).
 Law: a view is read in one transaction, at one revision. What a reader cannot understand is an error, never an absence.
 """
 
+import asyncio
 import logging
+import uuid
+from dataclasses import replace
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import Keys
@@ -17,6 +20,9 @@ from lockstep.core.decision_log import (
     SetBackWatch,
     Verdict,
 )
+from lockstep.core.roll_call import CALLER_CHARACTERS, RollCall
+from lockstep.core.stamps import Stamps
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.etcd import (
     Entry,
     EtcdClient,
@@ -26,10 +32,14 @@ from lockstep.runtime.etcd import (
     GetDone,
     TransactionResult,
 )
+from lockstep.runtime.roll_calls import RollCalls
 
 _log = logging.getLogger("lockstep.decision_log")
 
-VIEW_KEYS = 5
+VIEW_KEYS = 6
+LOOKS = 10
+"""How often an answer to a roll call is looked for before the question is answered without."""
+LOOK_SECONDS = 0.05
 
 
 def view_operations(cluster: str, global_id: GlobalId) -> list[Get]:
@@ -41,14 +51,18 @@ def view_operations(cluster: str, global_id: GlobalId) -> list[Get]:
         Get(keys.participants(global_id)),
         Get(keys.decision(global_id)),
         Get(keys.outcome(global_id)),
+        Get(Keys(cluster).stamps),
     ]
 
 
 def view_from(result: TransactionResult) -> LogView:
-    """The view that `view_operations` have read, if they were all that was executed. Raises `ValueError` for values of others."""
+    """The view that `view_operations` have read, if they were all that was executed; unattested where there are witnesses. Raises
+    `ValueError` for values of others.
+    """
     entries: list[Entry | None] = [one.entry for one in result.responses if isinstance(one, GetDone)]
     assert len(entries) == VIEW_KEYS, "executed what view_operations asked for"
-    generation, set_back, participants, decision, outcome = entries
+    generation, set_back, participants, decision, outcome, stamped = entries
+    stamps = Stamps.decode(stamped.value if stamped else b"")
     return LogView(
         generation.value.decode(errors="replace") if generation else "",
         ParticipantsEntry.decode(participants.value) if participants else None,
@@ -57,6 +71,9 @@ def view_from(result: TransactionResult) -> LogView:
         OutcomeEntry.decode(outcome.value) if outcome else None,
         result.revision,
         set_back is not None,
+        stamps,
+        stamped.mod_revision if stamped else 0,
+        bool(stamps.witnesses),
     )
 
 
@@ -88,10 +105,22 @@ class DecisionLogReader:
         self._etcd = etcd
         self._cluster = cluster
         self._watch = SetBackWatch()
+        self._roll_call = RollCall(str(uuid.uuid4())[:CALLER_CHARACTERS])
+        self._roll_calls = RollCalls(etcd, cluster, self._roll_call)
 
     async def read(self, global_id: GlobalId) -> LogView | None:
-        """What the log says now; None: it does not answer, or was set back."""
-        asked = self._watch.seen
+        """What the log says now; None: it does not answer, or was set back. Where it has nothing, the roll is called."""
+        view = await self._read(global_id)
+        for _ in range(LOOKS):
+            if view is None or not view.is_unattested or not view.has_nothing:
+                break
+            await self._roll_calls.call(view.stamps, view.stamps_revision, view.revision)
+            await asyncio.sleep(LOOK_SECONDS)
+            view = await self._read(global_id)
+        return view
+
+    async def _read(self, global_id: GlobalId) -> LogView | None:
+        asked, now_ms = self._watch.seen, boottime_ms()
         try:
             # It changes nothing, so that a doubt about it is a read that failed.
             result = await self._etcd.transact([], view_operations(self._cluster, global_id))
@@ -102,4 +131,6 @@ class DecisionLogReader:
         except ValueError as error:
             _log.error("transaction=%s event=log_not_understood %s", global_id.hex(), error)
             return None
-        return view if is_view_believed(self._watch, view, asked) else None
+        if not is_view_believed(self._watch, view, asked):
+            return None
+        return replace(view, is_unattested=not self._roll_call.is_answered(view.stamps, now_ms))

@@ -20,10 +20,12 @@ from lockstep.core.effects import (
 )
 from lockstep.core.ids import BrokerId, SetName
 from lockstep.core.inputs import AnyInput, SwapAnswered, Verdict
+from lockstep.core.stamps import NO_STAMPS, Stamps
 from lockstep.runtime.etcd import (
     Absent,
     Compare,
     Delete,
+    Entry,
     EtcdClient,
     EtcdInDoubt,
     EtcdRejected,
@@ -191,13 +193,23 @@ class MapChanges:
         return result.succeeded
 
     async def _mark_set_back(self, effect: MarkSetBack) -> bool:
-        """Where etcd has the revision after all, only this process's view of it was behind."""
+        """Where etcd has the revision after all, only this process's view was behind. Where it lacks a stamp, how far it has come
+        since does not matter.
+        """
         keys = self._keys
-        known = await self._etcd.transact([], [Get(keys.generation), Get(keys.set_back)])
-        generation, set_back = (one.entry for one in known.responses if isinstance(one, GetDone))
-        if known.revision >= effect.revision or set_back is not None or generation is None:
+        known = await self._etcd.transact([], [Get(keys.generation), Get(keys.set_back), Get(keys.stamps)])
+        generation, set_back, stamps = (one.entry for one in known.responses if isinstance(one, GetDone))
+        if set_back is not None or generation is None:
             return True
-        text = f"the disk {effect.disk} of {self._broker} has seen revision {effect.revision}, etcd is at {known.revision}"
+        if effect.generation and generation.value != effect.generation.encode():
+            return True
+        is_stamp_lost = _stamps_of(stamps).lacks(effect.stamp)
+        if known.revision >= effect.revision and not is_stamp_lost:
+            return True
+        who = f"the disk {effect.disk} of {self._broker}" if effect.disk else f"{self._broker}"
+        text = f"{who} has seen revision {effect.revision}, etcd is at {known.revision}"
+        if is_stamp_lost and effect.stamp is not None:
+            text = f"{who} has seen the stamp {effect.stamp.encode()}, which etcd lacks at {known.revision}"
         compares: list[Compare] = [
             Absent(keys.set_back),
             ModRevisionEquals(keys.generation, generation.mod_revision),
@@ -219,3 +231,12 @@ class MapChanges:
         revision = entry.mod_revision if entry is not None else 0
         put = Put(key, effect.incarnation.encode(), lease_id)
         return (await self._etcd.transact([ModRevisionEquals(key, revision)], [put])).succeeded
+
+
+def _stamps_of(entry: Entry | None) -> Stamps:
+    """What cannot be read lacks nothing that could be told."""
+    try:
+        return Stamps.decode(entry.value) if entry is not None else NO_STAMPS
+    except ValueError as error:
+        _log.error("event=bad_stamps %s", error)
+        return Stamps(forgotten=entry.mod_revision if entry is not None else 0)

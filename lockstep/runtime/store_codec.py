@@ -92,6 +92,7 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
             message.remember_map.revision = request.revision
             message.remember_map.generation = request.generation
             message.remember_map.etcd_revision = request.etcd_revision
+            message.remember_map.stamp = request.stamp
             message.remember_map.SetInParent()
         case SetAside():
             message.set_aside.disk = request.disk
@@ -131,7 +132,7 @@ def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
         case "remember_map":
             remember = message.remember_map
             known = remember.revision, remember.generation, remember.etcd_revision
-            return RememberMap(*head, remember.map_bytes, *known)
+            return RememberMap(*head, remember.map_bytes, *known, stamp=remember.stamp)
         case "set_aside":
             return SetAside(*head, DiskId(message.set_aside.disk))
         case "accept_damage":
@@ -222,6 +223,7 @@ def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
                 generation=opened.generation,
                 damage=opened.damage,
                 etcd_revision=opened.etcd_revision,
+                stamp=opened.stamp,
             )
         case _:
             assert_never(kind)
@@ -256,6 +258,7 @@ def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
         generation=answer.generation,
         damage=answer.damage,
         etcd_revision=answer.etcd_revision,
+        stamp=answer.stamp,
     )
 
 

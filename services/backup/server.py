@@ -10,16 +10,20 @@ import uuid
 from collections.abc import Iterable
 
 from lockstep.core.cluster_map import Keys
+from lockstep.core.effects import MarkSetBack
 from lockstep.core.ids import Incarnation
 from lockstep.core.inputs import AnyInput, MapSeen
 from lockstep.runtime.channels import Channels, make_server
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.courtesy import Courtesy
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.etcd_memory import EtcdMemory
 from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.health import READY, Health
 from lockstep.runtime.loop_watch import watching
+from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.pulses import Pulses
 from lockstep.runtime.reflection import add_services
@@ -60,6 +64,12 @@ class BackupProcess:
         self._pulses = Pulses()
         self._view = ClusterView(Keys(settings.cluster))
         self._watcher = EtcdWatcher(etcd, self._view, self._heard)
+        # It asks for nothing that is written under a lease.
+        self._changes = MapChanges(
+            etcd, self._view.keys, settings.broker, lambda: 0, self._watcher.read_set, self._driver.feed
+        )
+        self._driver.on(MarkSetBack, self._changes.perform)
+        self._memory = EtcdMemory(self._view, self._driver, boottime_ms, self._changes.perform)
         self._store = StoreClient(self._driver, self._pulses, self._channels, settings.store)
         self._subscriber = Subscriber(self._driver, self._channels, self._view.address)
         self._server = make_server()
@@ -88,6 +98,7 @@ class BackupProcess:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._subscriber.close()
+        await self._changes.close()
         await self._store.close()
         await self._channels.close()
         _log.info("broker=%s event=stopped", self._settings.broker)
@@ -97,6 +108,7 @@ class BackupProcess:
             if isinstance(given, MapSeen):
                 self._host(given)
             self._driver.feed(given)
+        self._memory.look()
 
     def _host(self, seen: MapSeen) -> None:
         is_listed = seen.set_map is not None and self._settings.broker in seen.set_map.brokers

@@ -171,6 +171,7 @@ class MapRebuild:
                 view is not None and view.lease_holder is not None,
                 known.lineage,
                 known.etcd_revision,
+                known.stamps,
                 known.is_set_back,
             )
             plan = plan_set(set_name, etcd, found[set_name], surveys.keys(), without, self._process)
@@ -233,12 +234,15 @@ class MapRebuild:
         for start in range(0, max(1, len(rebuilt)), OPERATIONS_MAX // 2):
             chunk = rebuilt[start : start + OPERATIONS_MAX // 2]
             compares: list[Compare] = [_is_generation(keys, before)]
-            # A new lineage: in a new etcd, or one that was set back, revisions of before compare with nothing.
+            # A new lineage: in a new etcd, or one that was set back, revisions and stamps of before compare with nothing.
             operations: list[Operation] = [
                 Put(keys.generation, generation.encode()),
                 Delete(keys.lineage),
                 Delete(keys.set_back),
             ]
+            if start == 0:
+                # Later, there may be stamps of the new generation.
+                operations.append(Delete(keys.stamps))
             for plan in chunk:
                 assert plan.entry is not None, "a set that is rebuilt has an entry"
                 view = known.sets.get(plan.set_name)

@@ -29,6 +29,7 @@ def disk_found(broker: BrokerId, one: store_pb2.SurveyedSet) -> DiskFound:
         one.generation,
         one.trouble or one.set.damage,
         one.etcd_revision,
+        one.stamp,
     )
 
 

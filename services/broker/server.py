@@ -35,6 +35,7 @@ from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.courtesy import Courtesy
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.etcd_memory import EtcdMemory
 from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.health import READY, STARTED, Health
 from lockstep.runtime.lease_renewals import LeaseRenewals
@@ -60,7 +61,6 @@ from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
 from services.broker.decision_inquiry import DecisionInquiry
 from services.broker.directory_service import Directory
-from services.broker.etcd_memory import EtcdMemory
 from services.broker.events.journal import JournalReader
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
@@ -80,6 +80,7 @@ from services.broker.settings import BrokerSettings
 from services.broker.status_report import StatusReport
 from services.broker.traced_replica import TracedReplica
 from services.broker.transactions_service import TransactionsService
+from services.broker.witnessing import Witnessing
 from services.primary.core.settings import PrimarySettings
 from services.primary.server import PrimaryService
 from services.primary.sessions import SessionsService
@@ -142,11 +143,15 @@ class Broker:
             settings.broker,
             self._process,
             settings.lease_file,
-            EtcdMemory(view, driver, boottime_ms).saw,
+            self._saw_revision,
+        )
+        self._witnessing = Witnessing(
+            view, driver, etcd, settings.broker, self._process, boottime_ms, lambda: self._lease.lease_id
         )
         self._changes = MapChanges(
             etcd, keys, settings.broker, lambda: self._lease.lease_id, self._watcher.read_set, driver.feed
         )
+        self._memory = EtcdMemory(view, driver, boottime_ms, self._changes.perform)
         self._name_changes = NameChanges(etcd, keys, driver.feed)
         self._inquiry = DecisionInquiry(etcd, settings.cluster, driver.feed)
         self._store = StoreClient(
@@ -263,6 +268,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._subscriber.close()
+        await self._witnessing.close()
         await self._changes.close()
         await self._name_changes.close()
         await self._lookups.close()
@@ -303,6 +309,12 @@ class Broker:
             if isinstance(given, MapSeen):
                 self._host(given)
             self._driver.feed(given)
+        self._memory.look()
+        self._witnessing.look()
+
+    def _saw_revision(self, revision: int) -> None:
+        self._memory.saw(revision)
+        self._witnessing.look()
 
     def _host(self, seen: MapSeen) -> None:
         """A replica for every set whose entry names this broker; it stays until the process ends."""

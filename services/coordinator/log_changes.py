@@ -1,13 +1,15 @@
 """Changes of the decision log as transactions of etcd, and what their results mean to the core: the part without any call.
 
 Law: a change is one transaction with the compares that its effect names. Refused, it says what was there at the same moment. To
-an etcd that was set back nothing is written that rests on what it lacks: no list, and no decision (DESIGN R1).
+an etcd that was set back nothing is written that rests on what it lacks: no list, and no decision (DESIGN R1). What another
+coordinator has left undecided is aborted only when a roll call was answered (`lockstep/core/stamps.py`).
 """
 
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import Protocol, TypeGuard
 
 from lockstep.core.branch_names import GenerationTag, GlobalId
 from lockstep.core.cluster_map import Keys
@@ -20,6 +22,7 @@ from lockstep.core.decision_log import (
     Verdict,
 )
 from lockstep.core.ids import Incarnation
+from lockstep.core.roll_call import CALLER_CHARACTERS, RollCall
 from lockstep.core.xa import XaStatus
 from lockstep.runtime.decision_log import (
     VIEW_KEYS,
@@ -82,6 +85,8 @@ class LogChanges:
         self._generation_key = Keys(cluster).generation
         self._set_back_key = Keys(cluster).set_back
         self._watch = SetBackWatch() if watch is None else watch
+        self._process = Incarnation(presence.key.rpartition("/")[2])
+        self.roll_call = RollCall(self._process[:CALLER_CHARACTERS])
         self.keys = DecisionKeys(cluster)
 
     @property
@@ -111,20 +116,31 @@ class LogChanges:
                 return self._deleting(effect, outcome_lease)
 
     def changed(
-        self, effect: AnyLogChange, result: TransactionResult, seen: RevisionSeen
+        self, effect: AnyLogChange, result: TransactionResult, seen: RevisionSeen, sent_ms: int
     ) -> LogWritten | LogRefused | LogInDoubt:
-        """What became of a change; `seen`: `revision_seen` when it was sent. Raises `ValueError` where somebody else wrote."""
+        """What became of a change; `seen`: `revision_seen` when it was sent, at `sent_ms` by CLOCK_BOOTTIME. Raises `ValueError`
+        where somebody else wrote.
+        """
         if result.succeeded:
             self._note(effect, result.revision, seen)
             return LogWritten(effect.ticket, result.revision)
         assert len(result.responses) == VIEW_KEYS, "a refused change has read instead"
-        view = self._view(result, seen)
+        view = self._view(result, seen, sent_ms)
         return LogInDoubt(effect.ticket) if view is None else LogRefused(effect.ticket, view)
 
-    def read(self, effect: ReadLog, result: TransactionResult, seen: RevisionSeen) -> LogRead | LogInDoubt:
-        """What a read has read; `seen` as for `changed`. Raises `ValueError` where somebody else wrote."""
-        view = self._view(result, seen)
+    def read(
+        self, effect: ReadLog, result: TransactionResult, seen: RevisionSeen, sent_ms: int
+    ) -> LogRead | LogInDoubt:
+        """What a read has read; `seen` and `sent_ms` as for `changed`. Raises `ValueError` where somebody else wrote."""
+        view = self._view(result, seen, sent_ms)
         return LogInDoubt(effect.ticket) if view is None else LogRead(effect.ticket, view)
+
+    def is_roll_to_be_called(self, answer: LogRead | LogInDoubt) -> TypeGuard[LogRead]:
+        """Whether it shows what another coordinator has left undecided, as far as an etcd knows that may have been set back."""
+        view = answer.view if isinstance(answer, LogRead) else None
+        if view is None or not view.is_unattested or view.participants is None or view.decision is not None:
+            return False
+        return view.participants.owner != self._process
 
     def listing(self) -> "LogListing":
         """For all below the log's prefix, read at one revision."""
@@ -138,10 +154,12 @@ class LogChanges:
 
     # Inside
 
-    def _view(self, result: TransactionResult, seen: RevisionSeen) -> LogView | None:
+    def _view(self, result: TransactionResult, seen: RevisionSeen, sent_ms: int) -> LogView | None:
         """None: etcd was set back; what it lacks proves nothing (DESIGN R1)."""
         view = view_from(result)
-        return view if is_view_believed(self._watch, view, seen) else None
+        if not is_view_believed(self._watch, view, seen):
+            return None
+        return replace(view, is_unattested=not self.roll_call.is_answered(view.stamps, sent_ms))
 
     def _note(self, effect: AnyLogChange, revision: int, seen: RevisionSeen) -> None:
         """The revision of a change that was made, where a compare has shown the generation."""

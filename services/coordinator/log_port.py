@@ -21,11 +21,13 @@ from lockstep.runtime.etcd import (
     ModRevisionEquals,
     Put,
 )
+from lockstep.runtime.roll_calls import RollCalls
 from services.coordinator.core.messages import (
     DeleteTransaction,
     ListLog,
     LogInDoubt,
     LogListed,
+    LogRead,
     LogRefused,
     LogWritten,
     ReadLog,
@@ -50,6 +52,7 @@ class LogPort:
     def __init__(self, etcd: EtcdClient, cluster: str, presence: Presence, outcome_ms: int) -> None:
         self._etcd = etcd
         self._changes = LogChanges(cluster, presence, presence.watch)
+        self._roll_calls = RollCalls(etcd, cluster, self._changes.roll_call)
         self._outcome_ms = outcome_ms
         self._outcome_lease_id = 0
         self._outcome_lease_until_ms = 0
@@ -64,11 +67,7 @@ class LogPort:
         try:
             match effect:
                 case ReadLog():
-                    operations, seen = (
-                        self._changes.view_operations(effect.global_id),
-                        self._changes.revision_seen,
-                    )
-                    return self._changes.read(effect, await self._etcd.transact([], operations), seen)
+                    return await self._read(effect)
                 case ListLog():
                     return await self._list(effect)
                 case _:
@@ -84,6 +83,20 @@ class LogPort:
             _log.error("event=log_not_understood effect=%s %s", type(effect).__name__, error)
             return LogInDoubt(effect.ticket)
 
+    async def _read(self, effect: ReadLog) -> LogRead | LogInDoubt:
+        """Where the roll has to be called, the core reads again."""
+        changes = self._changes
+        operations, seen, sent_ms = (
+            changes.view_operations(effect.global_id),
+            changes.revision_seen,
+            boottime_ms(),
+        )
+        answer = changes.read(effect, await self._etcd.transact([], operations), seen, sent_ms)
+        if changes.is_roll_to_be_called(answer):
+            view = answer.view
+            await self._roll_calls.call(view.stamps, view.stamps_revision, view.revision)
+        return answer
+
     async def _list(self, effect: ListLog) -> LogListed:
         entries, _ = await self._etcd.get_prefix(self._changes.keys.prefix)
         listing = self._changes.listing()
@@ -98,7 +111,8 @@ class LogPort:
         if change is None:
             return LogInDoubt(effect.ticket)
         operations, seen = self._changes.view_operations(effect.global_id), self._changes.revision_seen
-        return self._changes.changed(effect, await self._etcd.transact(*change, operations), seen)
+        sent_ms = boottime_ms()
+        return self._changes.changed(effect, await self._etcd.transact(*change, operations), seen, sent_ms)
 
     async def forget(self, global_id: GlobalId) -> bool:
         """Makes it an outcome like others; False: there is no such record. Raises `EtcdRejected`, `EtcdInDoubt` or `ValueError`;

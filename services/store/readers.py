@@ -155,4 +155,5 @@ def encode_survey(survey: SetSurveyed) -> store_pb2.SurveyedSet:
         queues=survey.queues,
         exchanges=survey.exchanges,
         etcd_revision=survey.etcd_revision,
+        stamp=survey.stamp,
     )

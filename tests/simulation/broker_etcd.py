@@ -51,6 +51,9 @@ from lockstep.core.server_messages import (
     SessionAttached,
     Told,
 )
+from lockstep.core.stamps import Stamps
+from lockstep.runtime.decision_log import LOOKS
+from lockstep.runtime.etcd_values import ModRevisionEquals, Put, TransactionResult
 from services.broker.core.lease_keeper import (
     GrantLease,
     LeaseCallFailed,
@@ -64,8 +67,9 @@ from services.broker.core.lease_keeper import (
     StopServing,
 )
 from tests.simulation.etcd import Entry, Etcd
-from tests.simulation.etcd_revisions import EtcdRevisions
+from tests.simulation.etcd_memory import EtcdMemory
 from tests.simulation.etcd_session import IN_DOUBT, EtcdSession
+from tests.simulation.etcd_transactions import transact
 from tests.simulation.loop import MS
 
 if TYPE_CHECKING:
@@ -99,7 +103,8 @@ class BrokerEtcd:
             broker.world.loop, broker.world.network, broker.host, lambda keys: broker.post(self._viewed, keys)
         )
 
-        self._revisions = EtcdRevisions(broker)
+        self._memory = EtcdMemory(broker, self)
+        self._roll_call = broker.world.parts.make_roll_call(f"asks {broker.incarnation}")
         self._names: dict[SetName, deque[NameEffect]] = {}
         """The first one is being done."""
         self._candidates: dict[SetName, tuple[str, ...]] = {}
@@ -112,7 +117,9 @@ class BrokerEtcd:
 
     def _viewed(self, changed: list[str] | None) -> None:
         """The watch brought changes of these keys; None: everything was read."""
-        self._revisions.highest = max(self._revisions.highest, self.session.revision)
+        remembers = self._memory.viewed()
+        if remembers is not None:
+            self._feed_map(remembers)
         if changed is None:
             for set_name in self._broker.replicas:
                 self._feed_map(set_name)
@@ -137,11 +144,17 @@ class BrokerEtcd:
         entry = self._value(self._keys.generation)
         return entry.value.decode() if entry else ""
 
+    @property
+    def lineage(self) -> Lineage:
+        """With those of the same history."""
+        entry = self._value(self._keys.lineage)
+        return Lineage.read(self.generation, entry.value if entry else b"")
+
     def _feed_map(self, set_name: SetName) -> None:
-        entry, lineage = self._value(self._keys.set_map(set_name)), self._value(self._keys.lineage)
-        known = Lineage.read(self.generation, lineage.value if lineage else b"")
+        entry, known = self._value(self._keys.set_map(set_name)), self.lineage
         is_set_back = self._value(self._keys.set_back) is not None
-        of_etcd = known.generation, known.earlier, self._revisions.highest, is_set_back
+        memory = self._memory
+        of_etcd = known.generation, known.earlier, memory.highest, is_set_back, memory.stamps
         if entry is None:
             self._broker.feed(MapSeen(set_name, None, 0, b"", *of_etcd))
         else:
@@ -275,7 +288,7 @@ class BrokerEtcd:
             case PutPresence():
                 self._put_presence(effect)
             case MarkSetBack():
-                self.session.tell(lambda etcd: self._revisions.mark(etcd, effect))
+                self.session.tell(lambda etcd: self._memory.mark(etcd, effect))
             case ClaimName() | ReleaseName():
                 waiting = self._names.setdefault(set_name, deque())
                 waiting.append(effect)
@@ -304,14 +317,17 @@ class BrokerEtcd:
 
     # --- the decision log ---------------------------------------------------------------------------------------------
 
-    def _ask_decision(self, effect: AskDecision) -> None:
-        keys = DecisionKeys(self._keys.cluster)
+    def _ask_decision(self, effect: AskDecision, looks: int = LOOKS) -> None:
+        """As `DecisionLogReader.read`."""
+        keys, sent_ms = DecisionKeys(self._keys.cluster), self._world.loop.now_us // MS
 
         def read(etcd: Etcd) -> LogView:
             generation = etcd.get(self._keys.generation)
             participants = etcd.get(keys.participants(effect.global_id))
             decision = etcd.get(keys.decision(effect.global_id))
             outcome = etcd.get(keys.outcome(effect.global_id))
+            stamped = etcd.get(self._keys.stamps)
+            stamps = Stamps.decode(stamped.value if stamped else b"")
             return LogView(
                 generation.value.decode() if generation else "",
                 ParticipantsEntry.decode(participants.value) if participants else None,
@@ -320,13 +336,45 @@ class BrokerEtcd:
                 OutcomeEntry.decode(outcome.value) if outcome else None,
                 etcd.revision,
                 etcd.get(self._keys.set_back) is not None,
+                stamps,
+                stamped.mod_revision if stamped else 0,
+                not self._roll_call.is_answered(stamps, sent_ms),
             )
 
         def take(result: object) -> None:
             view = result if isinstance(result, LogView) and not result.is_set_back else None
+            if view is not None and view.is_unattested and view.has_nothing and looks:
+                self._call_the_roll(view.stamps, view.stamps_revision, view.revision)
+                self._world.loop.after(REREAD_US, self._broker.post, self._ask_decision, effect, looks - 1)
+                return
             self._broker.feed(DecisionHeard(effect.set_name, effect.request, effect.transaction, view))
 
         self.session.call(read, lambda result: self._broker.post(take, result))
+
+    def call_the_roll(self) -> None:
+        """As if another branch had just found nothing."""
+        entry = self._value(self._keys.stamps)
+        assert entry is not None, "there are witnesses"
+        self._call_the_roll(Stamps.decode(entry.value), entry.mod_revision, self.session.revision)
+
+    def _call_the_roll(self, stamps: Stamps, stamps_revision: int, revision: int) -> None:
+        """As `RollCalls.call`."""
+        sent_ms = self._world.loop.now_us // MS
+        asked = self._roll_call.call(stamps, revision, sent_ms)
+        if asked is None:
+            return
+        stamp, called = asked
+        compares = [ModRevisionEquals(self._keys.stamps, stamps_revision)]
+
+        def take(result: object) -> None:
+            if isinstance(result, TransactionResult) and result.succeeded:
+                self._world.branches.reach("broker called the roll")
+                self._roll_call.called(stamp, sent_ms)
+
+        self.session.call(
+            lambda etcd: transact(etcd, compares, [Put(self._keys.stamps, called.encode())]),
+            lambda result: self._broker.post(take, result),
+        )
 
     # --- the directory --------------------------------------------------------------------------------------------
 
@@ -476,7 +524,7 @@ class BrokerEtcd:
             else:
                 assert isinstance(result, int)
                 self.handle_lease(LeaseRenewed(lease, ttl_ms, sent_ms) if result else LeaseGone(lease))
-                remembers = self._revisions.saw(result)
+                remembers = self._memory.saw(result)
                 if remembers is not None:
                     self._feed_map(remembers)
 

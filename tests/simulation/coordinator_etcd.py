@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lockstep.core.branch_names import GenerationTag, generation_tag
-from lockstep.core.decision_log import DecisionKeys
-from lockstep.runtime.etcd_values import Entry, Get, GetDone, Put, TransactionResult
+from lockstep.core.decision_log import DecisionKeys, LogView
+from lockstep.runtime.etcd_values import Entry, Get, GetDone, ModRevisionEquals, Put, TransactionResult
 from services.coordinator.core.messages import DeleteTransaction, ListLog, LogInDoubt, LogListed, ReadLog
 from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogEffect, LogChanges
 from tests.simulation.etcd import Etcd
@@ -103,14 +103,18 @@ class CoordinatorEtcd:
         changes, seen = self._changes, self._changes.revision_seen
         match effect:
             case ReadLog():
-                self._call(
-                    lambda etcd: transact(etcd, [], changes.view_operations(effect.global_id)),
-                    lambda result: then(
-                        changes.read(effect, result, seen)
-                        if isinstance(result, TransactionResult)
-                        else LogInDoubt(effect.ticket)
-                    ),
-                )
+                sent_ms = self._now_ms()
+
+                def take(result: object) -> None:
+                    if not isinstance(result, TransactionResult):
+                        then(LogInDoubt(effect.ticket))
+                        return
+                    answer = changes.read(effect, result, seen, sent_ms)
+                    if changes.is_roll_to_be_called(answer):
+                        self._call_the_roll(answer.view)
+                    then(answer)
+
+                self._call(lambda etcd: transact(etcd, [], changes.view_operations(effect.global_id)), take)
             case ListLog():
                 self._call(
                     lambda etcd: entries(etcd, changes.keys.prefix),
@@ -124,6 +128,25 @@ class CoordinatorEtcd:
                 self._leave_outcome(effect, then)
             case _:
                 self._change(effect, 0, then)
+
+    def _now_ms(self) -> int:
+        return self._world.loop.now_us // MS
+
+    def _call_the_roll(self, view: LogView) -> None:
+        """As `RollCalls.call`."""
+        key, sent_ms, roll_call = self._world.keys.stamps, self._now_ms(), self._changes.roll_call
+        asked = roll_call.call(view.stamps, view.revision, sent_ms)
+        if asked is None:
+            return
+        stamp, called = asked
+        compares = [ModRevisionEquals(key, view.stamps_revision)]
+
+        def take(result: object) -> None:
+            if isinstance(result, TransactionResult) and result.succeeded:
+                self._world.branches.reach("coordinator called the roll")
+                roll_call.called(stamp, sent_ms)
+
+        self._call(lambda etcd: transact(etcd, compares, [Put(key, called.encode())]), take)
 
     def _leave_outcome(self, effect: DeleteTransaction, then: Callable[[AnyLogAnswer], None]) -> None:
         """Under a lease of its own, which nobody renews."""
@@ -144,10 +167,11 @@ class CoordinatorEtcd:
             self._world.loop.after(1 * MS, self._coordinator.post, then, LogInDoubt(effect.ticket))
             return
         operations, seen = self._changes.view_operations(effect.global_id), self._changes.revision_seen
+        sent_ms = self._now_ms()
 
         def take(result: object) -> None:
             if isinstance(result, TransactionResult):
-                then(self._changes.changed(effect, result, seen))
+                then(self._changes.changed(effect, result, seen, sent_ms))
             else:
                 self._world.branches.reach("decision log in doubt")
                 then(LogInDoubt(effect.ticket))

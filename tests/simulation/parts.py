@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.roll_call import RollCall
 from services.broker.core.lease_keeper import LeaseKeeper, LeaseSettings
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
+from services.broker.core.witness import WitnessKeeper
 from services.coordinator.core.coordinator import Coordinator
 from services.coordinator.core.settings import CoordinatorLimits
 from services.store.core.limits import StoreLimits
@@ -25,6 +27,8 @@ class Parts:
     make_replica: Callable[[SetName, BrokerId, Incarnation, ReplicaSettings], Replica] = Replica
     make_store_core: Callable[[StoreLimits], StoreCore] = StoreCore
     make_lease_keeper: Callable[[LeaseSettings], LeaseKeeper] = LeaseKeeper
+    make_witness: Callable[[BrokerId, Incarnation], WitnessKeeper] = WitnessKeeper
+    make_roll_call: Callable[[str], RollCall] = RollCall
     make_coordinator: Callable[[Incarnation, CoordinatorLimits], Coordinator] = Coordinator
     make_disk: Callable[..., VirtualDisk] = VirtualDisk
     is_lease_checked: bool = True

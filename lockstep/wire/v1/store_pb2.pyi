@@ -204,12 +204,15 @@ class AppendRequest(_message.Message):
         REVISION_FIELD_NUMBER: _builtins.int
         GENERATION_FIELD_NUMBER: _builtins.int
         ETCD_REVISION_FIELD_NUMBER: _builtins.int
+        STAMP_FIELD_NUMBER: _builtins.int
         map_bytes: _builtins.bytes
         revision: _builtins.int
         """Of the entry."""
         generation: _builtins.str
         etcd_revision: _builtins.int
         """The highest that was seen of etcd itself; 0: not known."""
+        stamp: _builtins.str
+        """The newest that was seen in etcd: writer/number/revision. Empty: none."""
         def __init__(
             self,
             *,
@@ -217,10 +220,11 @@ class AppendRequest(_message.Message):
             revision: _builtins.int = ...,
             generation: _builtins.str = ...,
             etcd_revision: _builtins.int = ...,
+            stamp: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["etcd_revision", b"etcd_revision", "generation", b"generation", "map_bytes", b"map_bytes", "revision", b"revision"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["etcd_revision", b"etcd_revision", "generation", b"generation", "map_bytes", b"map_bytes", "revision", b"revision", "stamp", b"stamp"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -338,6 +342,7 @@ class AppendResponse(_message.Message):
         GENERATION_FIELD_NUMBER: _builtins.int
         DAMAGE_FIELD_NUMBER: _builtins.int
         ETCD_REVISION_FIELD_NUMBER: _builtins.int
+        STAMP_FIELD_NUMBER: _builtins.int
         disk: _builtins.str
         log_end: _builtins.int
         snapshot_index: _builtins.int
@@ -350,6 +355,8 @@ class AppendResponse(_message.Message):
         """Empty: undamaged."""
         etcd_revision: _builtins.int
         """The highest of etcd that a broker has told, in this generation; 0: none."""
+        stamp: _builtins.str
+        """The newest of etcd that a broker has told; empty: none."""
         @_builtins.property
         def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]: ...
         def __init__(
@@ -366,10 +373,11 @@ class AppendResponse(_message.Message):
             generation: _builtins.str = ...,
             damage: _builtins.str = ...,
             etcd_revision: _builtins.int = ...,
+            stamp: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "etcd_revision", b"etcd_revision", "generation", b"generation", "highest_epoch", b"highest_epoch", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "etcd_revision", b"etcd_revision", "generation", b"generation", "highest_epoch", b"highest_epoch", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index", "stamp", b"stamp"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -836,6 +844,7 @@ class SurveyedSet(_message.Message):
     EXCHANGES_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
     ETCD_REVISION_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
     last_epoch: _builtins.int
     """Epoch of the log's last record; 0: the log is empty."""
     map_bytes: _builtins.bytes
@@ -846,6 +855,8 @@ class SurveyedSet(_message.Message):
     """Why it could not be read; empty: it could."""
     etcd_revision: _builtins.int
     """The highest revision of etcd that a broker told, in this generation; 0: none."""
+    stamp: _builtins.str
+    """The newest stamp of etcd that a broker told; empty: none."""
     @_builtins.property
     def set(self) -> Global___StoredSet: ...
     @_builtins.property
@@ -864,10 +875,11 @@ class SurveyedSet(_message.Message):
         exchanges: _abc.Iterable[_builtins.str] | None = ...,
         trouble: _builtins.str = ...,
         etcd_revision: _builtins.int = ...,
+        stamp: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["set", b"set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["etcd_revision", b"etcd_revision", "exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etcd_revision", b"etcd_revision", "exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "stamp", b"stamp", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,13 +6,17 @@ key: one that says "a member with its memory is here" would keep those away who 
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.effects import AnyEffect, Note, TellStore
+from lockstep.core.effects import AnyEffect, MarkSetBack, Note, TellStore
+from lockstep.core.etcd_comparison import EtcdComparison
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, StoreConnected, StoreLost
-from lockstep.core.store_protocol import RememberMap
+from lockstep.core.lineage import Lineage
+from lockstep.core.store_protocol import RememberMap, SetOpened
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.backup.core.settings import BackupSettings
+
+MARKED_EVERY_MS = 1_000
 
 
 class Follower:
@@ -31,8 +35,12 @@ class Follower:
         self._lease_holder: Incarnation | None = None
         self._found_damage: FoundDamage | None = None
         """The own disk lost what was acknowledged (R10), and may not know: it is damaged for as long as this process lives."""
-        self._remembered = (0, 0)
-        """(the entry's revision, etcd's own) that the store was told."""
+        self._remembered = (0, 0, "")
+        """(the entry's revision, etcd's own, stamp) that the store was told."""
+        self._judged: SetOpened | None = None
+        self._lost: MarkSetBack | None = None
+        """What the disk remembers and etcd lacks, since it was opened; until a primary has taken it, or the map was rebuilt."""
+        self._marked_ms = -MARKED_EVERY_MS
         self._is_store_connected = False
 
     @property
@@ -45,7 +53,7 @@ class Follower:
         effects: list[AnyEffect] = []
         match given:
             case MapSeen():
-                if self._seen is None or given.mod_revision >= self._seen.mod_revision:
+                if self._is_news(given):
                     self._seen = given
             case LeaseKeySeen():
                 self._lease_holder = given.holder
@@ -53,7 +61,7 @@ class Follower:
                 self._is_store_connected = True
             case StoreLost():
                 self._is_store_connected = False
-                self._remembered = (0, 0)
+                self._remembered = (0, 0, "")
             case _:
                 pass
         if self.backup is not None:
@@ -61,6 +69,7 @@ class Follower:
             self._found_damage = self.backup.found_damage
         if self._seen is not None:
             effects += self._follow(self._seen.set_map, now)
+            effects += self._judge(self._seen, now)
             effects += self._remember(self._seen)
         return effects
 
@@ -82,7 +91,7 @@ class Follower:
         if backup is not None and backup.epoch == set_map.epoch:
             if not backup.may_set_aside(set_map, self._lease_holder):
                 return []
-            self._remembered = (0, 0)
+            self._remembered = (0, 0, "")
             return backup.set_aside()
         copy, is_whole, stream = None, False, self._memory_number * 1_000_000
         if backup is not None:
@@ -106,10 +115,42 @@ class Follower:
             effects += self.backup.begin(now)
         return effects
 
+    def _is_news(self, given: MapSeen) -> bool:
+        """After `rebuild-map` revisions may begin anew."""
+        seen = self._seen
+        return seen is None or given.mod_revision >= seen.mod_revision or given.generation != seen.generation
+
+    def _judge(self, seen: MapSeen, now: Now) -> list[AnyEffect]:
+        """A disk that knows more than etcd has etcd say so, as a broker's does; and it keeps what it knows meanwhile."""
+        opened = self.backup.opened if self.backup is not None else None
+        if opened is not None and opened is not self._judged:
+            self._judged = opened
+            etcd = EtcdComparison(
+                Lineage(seen.generation, seen.earlier_generations),
+                seen.mod_revision,
+                seen.etcd_revision,
+                seen.stamps,
+            )
+            revision, stamp = etcd.revision_ahead(opened), etcd.stamp_lost(opened)
+            is_lost = revision > 0 or stamp is not None
+            mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, seen.generation)
+            self._lost = mark if is_lost else None
+        if self._lost is None:
+            return []
+        is_taken = self.backup is not None and self.backup.state is BackupState.FOLLOWING
+        if seen.generation != self._lost.generation or is_taken:
+            self._lost = None
+        elif not seen.is_set_back and now.boottime_ms - self._marked_ms >= MARKED_EVERY_MS:
+            self._marked_ms = now.boottime_ms
+            return [self._lost]
+        return []
+
     def _remember(self, seen: MapSeen) -> list[AnyEffect]:
         """The store keeps the last map (R1)."""
-        backup, state = self.backup, (seen.mod_revision, seen.etcd_revision)
-        if backup is None or backup.opened is None or self._remembered == state:
+        newest = seen.stamps.newest
+        stamp = newest.encode() if newest is not None else ""
+        backup, state = self.backup, (seen.mod_revision, seen.etcd_revision, stamp)
+        if backup is None or backup.opened is None or self._remembered == state or self._lost is not None:
             return []
         self._remembered = state
         remember = RememberMap(
@@ -120,5 +161,6 @@ class Follower:
             seen.mod_revision,
             seen.generation,
             seen.etcd_revision,
+            stamp,
         )
         return [TellStore(self.set_name, remember)]

@@ -13,6 +13,7 @@ from enum import Enum
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
+from lockstep.core.stamps import NO_STAMPS, Stamp, Stamps
 
 EPOCHS_LEFT_FREE = 1_000_000
 """Between the highest epoch known and the one begun, when a disk was left out: more than it can have seen beyond that. An offset
@@ -36,6 +37,8 @@ class DiskFound:
     """Damage, or why it cannot be read; "": it is whole."""
     etcd_revision: int = 0
     """The highest of etcd itself that it was told, in `generation`; 0: none."""
+    stamp: str = ""
+    """The newest of etcd that it was told; "": none."""
 
     @property
     def is_used(self) -> bool:
@@ -60,6 +63,7 @@ class EtcdKnows:
     lineage: Lineage
     etcd_revision: int = 0
     """etcd's own; 0: not known."""
+    stamps: Stamps = NO_STAMPS
     is_set_back: bool = False
     """It says so of itself: nothing that nobody leads is as it should be."""
 
@@ -158,6 +162,7 @@ def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
         return True
     if disk.generation in etcd.lineage:
         is_later = bool(etcd.etcd_revision) and disk.etcd_revision > etcd.etcd_revision
+        is_later = is_later or etcd.stamps.lacks(Stamp.decode(disk.stamp))
         return disk.map_revision > etcd.revision or is_later
     return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
 

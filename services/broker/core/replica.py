@@ -128,6 +128,11 @@ class Replica:
         return opened is not None and self._facts.is_ahead_of_etcd(opened)
 
     @property
+    def has_compared(self) -> bool:
+        """Its disk was compared with etcd, and knew nothing that etcd lacks."""
+        return self._facts.has_compared
+
+    @property
     def obstacle_to_accepted_loss(self) -> str:
         """Why this replica could not be made the set by an operator (R7), as far as is known; "": it could, or it leads."""
         if self.primary is not None:
@@ -381,8 +386,9 @@ class Replica:
         opened = self.backup.opened
         if not self._facts.is_set_back and now.boottime_ms - self._marked_ms >= 1000:
             self._marked_ms = now.boottime_ms
-            revision = self._facts.revision_ahead(opened)
-            self._effects.append(MarkSetBack(self.set_name, revision, opened.disk))
+            revision, stamp = self._facts.revision_ahead(opened), self._facts.stamp_lost(opened)
+            mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, self._facts.generation)
+            self._effects.append(mark)
 
     def _begin_following(self, set_map: SetMap, now: Now, fence: Epoch = Epoch(0)) -> None:
         """`fence`: the store has seen this epoch, above the map's; it is opened to stand, and nobody is followed."""

@@ -1,15 +1,17 @@
 """What a replica knows of its set from etcd, and how that compares with what its disk remembers (DESIGN R1).
 
-Law: whoever is ahead of etcd in epoch or revision, or is of another lineage of generations, starts nothing (history 13). A disk
-takes over another generation only from a primary that it follows, because its replica was there when it changed, because loss was
-accepted in whichever set since (the same lineage), or because the entry names it and was rebuilt from what it remembers.
+Law: whoever is ahead of etcd in epoch, revision or stamp, or is of another lineage of generations, starts nothing (history 13).
+A disk takes over another generation only from a primary that it follows, because its replica was there when it changed, because
+loss was accepted in whichever set since (the same lineage), or because the entry names it and was rebuilt from what it remembers.
 """
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import TellStore
+from lockstep.core.etcd_comparison import EtcdComparison
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.core.lineage import Lineage
+from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.core.store_protocol import RememberMap, SetOpened
 
 
@@ -23,8 +25,13 @@ class SetFacts:
         """mod_revision of the entry."""
         self._lineage = Lineage()
         self._etcd_revision = 0
+        self._stamps = NO_STAMPS
+        self._stamp: Stamp | None = None
+        """The newest that was seen in this lineage, also where etcd lacks it now."""
         self.is_set_back = False
         """etcd says so of itself."""
+        self._found_set_back_in = ""
+        """The last generation in which the disk knew more than etcd had."""
         self._map_bytes = b""
         self.lease_holder: Incarnation | None = None
         self.is_lease_key_known = False
@@ -33,8 +40,12 @@ class SetFacts:
         self._is_generation_other = False
         self._is_settled = False
         """A primary or an operator has said that the disk is of this history, since it was opened."""
-        self._remembered = (0, "", 0)
-        """(revision, generation, etcd's own revision) that the store has, or was told."""
+        self._remembered = (0, "", 0, "")
+        """(revision, generation, etcd's own revision, stamp) that the store has, or was told."""
+
+    @property
+    def generation(self) -> str:
+        return self._lineage.generation
 
     @property
     def is_led(self) -> bool:
@@ -44,8 +55,13 @@ class SetFacts:
     def map_seen(self, given: MapSeen) -> bool:
         """The entry as read or watched; answers whether it is news. After `rebuild-map` revisions may begin anew."""
         lineage = Lineage(given.generation, given.earlier_generations)
-        is_old = given.mod_revision < self.revision and self._lineage.generation in lineage
-        self._lineage = lineage
+        is_same = self._lineage.generation in lineage
+        is_old = given.mod_revision < self.revision and is_same
+        self._lineage, self._stamps = lineage, given.stamps
+        if not is_same:
+            self._stamp = given.stamps.newest
+        elif not given.stamps.lacks(self._stamp):
+            self._stamp = given.stamps.newest or self._stamp
         if is_old and given.set_map is not None:
             # Accepted loss changes the generation and no entry: one that this process has written is newer than what was seen.
             return False
@@ -73,6 +89,8 @@ class SetFacts:
         if opened is not None and opened is not self._judged:
             self._judged, self._is_settled = opened, False
             self._is_generation_other = bool(opened.generation) and opened.generation not in self._lineage
+            if self.is_knowledge_at_stake():
+                self._found_set_back_in = self.generation
         if is_following or self._is_rebuilt_from(opened):
             self.trust_generation()
 
@@ -90,32 +108,49 @@ class SetFacts:
         """Whether the disk has seen more than etcd shows, or something else."""
         if self._is_generation_other or self.set_map is None or self.is_set_back:
             return True
-        return opened.highest_epoch > self.set_map.epoch or self.revision_ahead(opened) > 0
+        if opened.highest_epoch > self.set_map.epoch or self.revision_ahead(opened) > 0:
+            return True
+        return self.stamp_lost(opened) is not None
+
+    def stamp_lost(self, opened: SetOpened) -> Stamp | None:
+        """As `EtcdComparison.stamp_lost`."""
+        return self._etcd.stamp_lost(opened)
 
     def revision_ahead(self, opened: SetOpened) -> int:
-        """The revision of this lineage that the disk remembers and etcd did not have when it was asked; 0: there is none."""
-        if opened.generation not in self._lineage:
-            return 0
-        if opened.map_revision > self.revision:
-            return opened.map_revision
-        return opened.etcd_revision if 0 < self._etcd_revision < opened.etcd_revision else 0
+        """As `EtcdComparison.revision_ahead`."""
+        return self._etcd.revision_ahead(opened)
+
+    @property
+    def _etcd(self) -> EtcdComparison:
+        return EtcdComparison(self._lineage, self.revision, self._etcd_revision, self._stamps)
 
     def is_knowledge_at_stake(self) -> bool:
         """Whether the disk tells that etcd was set back; nobody has said yet that it is to follow what etcd has now."""
-        return self._judged is not None and not self._is_settled and self.revision_ahead(self._judged) > 0
+        judged = self._judged
+        if judged is None or self._is_settled:
+            return False
+        return self.revision_ahead(judged) > 0 or self.stamp_lost(judged) is not None
+
+    @property
+    def has_compared(self) -> bool:
+        """Whether the disk was compared with this etcd, and knew nothing that it lacks."""
+        judged = self._judged
+        if judged is None or self._found_set_back_in == self.generation:
+            return False
+        return self._is_settled or not self.is_ahead_of_etcd(judged)
 
     def store_lost(self) -> None:
         """What it was told may not have reached it."""
-        self._remembered = (0, "", 0)
+        self._remembered = (0, "", 0, "")
 
     def opened(self, opened: SetOpened) -> None:
         """What the store has, from itself: what it was told before it may have refused."""
-        self._remembered = (opened.map_revision, opened.generation, opened.etcd_revision)
+        self._remembered = (opened.map_revision, opened.generation, opened.etcd_revision, opened.stamp)
 
     def remember(self, epoch: Epoch, incarnation: Incarnation) -> TellStore | None:
         """Let the store keep the entry, unless it has it or must not."""
-        generation = self._lineage.generation
-        state = (self.revision, generation, self._etcd_revision)
+        generation, stamp = self.generation, self._stamp.encode() if self._stamp is not None else ""
+        state = (self.revision, generation, self._etcd_revision, stamp)
         if self._remembered == state or self._is_generation_other:
             return None
         if self.is_knowledge_at_stake():
@@ -131,5 +166,6 @@ class SetFacts:
             self.revision,
             generation,
             self._etcd_revision,
+            stamp,
         )
         return TellStore(self._set_name, request)

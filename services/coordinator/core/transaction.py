@@ -165,6 +165,8 @@ class Transaction:
             self._follow(view.decision, now)
         elif self.phase is not Phase.DELETING and not _is_of(view, view.participants.generation):
             self._leave_to_operators(view)
+        elif self._is_in_doubt(view.participants, view.is_unattested):
+            self._log.again(now, Due.READ)
         elif self.phase is Phase.DECIDING or self.phase is Phase.DELETING:
             self._still_there(view.participants_revision, now)
         else:
@@ -319,6 +321,11 @@ class Transaction:
         else:
             self.revision = revision
             self._prepare(now)
+
+    def _is_in_doubt(self, entry: ParticipantsEntry, is_unattested: bool) -> bool:
+        """Whether another coordinator, which wrote this list, may have decided COMMIT in what etcd has lost (history 26)."""
+        is_abort = self.aim is Verdict.ABORT and self.phase is not Phase.DELETING
+        return is_abort and is_unattested and entry.owner != self._context.process
 
     def _is_as_told(self, view: LogView) -> bool:
         """Whether all have acknowledged the very decision that is in the log."""

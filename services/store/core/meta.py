@@ -46,6 +46,8 @@ class SetMeta(msgspec.Struct, frozen=True, array_like=True):
     seals: tuple[Seal, ...] = ()
     etcd_revision: int = 0
     """The highest of etcd that a broker has told, in `generation`."""
+    stamp: str = ""
+    """The newest of etcd that a broker has told."""
 
 
 class OwedSegment(msgspec.Struct, frozen=True, array_like=True):

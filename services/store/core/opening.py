@@ -96,17 +96,21 @@ def remember(the: StoredSet, **changes: object) -> Procedure[None]:
 
 
 def remember_map(the: StoredSet, stream: int, request: RememberMap) -> Procedure[None]:
-    """Keep map, revisions and generation. Another generation is newer whatever its revisions: etcd was rebuilt (R1)."""
+    """Keep map, revisions, stamp and generation. Another generation is newer whatever its revisions: etcd was rebuilt (R1)."""
     meta, is_same = the.meta, request.generation == the.meta.generation
     is_entry_newer = not is_same or request.revision > meta.map_revision
-    if not is_entry_newer and request.etcd_revision <= meta.etcd_revision:
+    is_etcd_newer = not is_same or request.etcd_revision > meta.etcd_revision
+    has_stamp = bool(request.stamp) and request.etcd_revision >= meta.etcd_revision
+    is_stamp_newer = not is_same or (has_stamp and request.stamp != meta.stamp)
+    if not (is_entry_newer or is_etcd_newer or is_stamp_newer):
         return
     yield from remember(
         the,
         map_bytes=request.map_bytes if is_entry_newer else meta.map_bytes,
         map_revision=request.revision if is_entry_newer else meta.map_revision,
         generation=request.generation,
-        etcd_revision=max(request.etcd_revision, meta.etcd_revision) if is_same else request.etcd_revision,
+        etcd_revision=request.etcd_revision if is_etcd_newer else meta.etcd_revision,
+        stamp=request.stamp if is_stamp_newer else meta.stamp,
     )
 
 

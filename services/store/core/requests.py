@@ -130,6 +130,8 @@ class SetSurveyed:
     exchanges: tuple[str, ...]
     etcd_revision: int = 0
     """The highest of etcd that this disk was told, in `generation`; 0: none."""
+    stamp: str = ""
+    """The newest of etcd that this disk was told; "": none."""
 
 
 AnyReaderRequest = FenceSet | SurveySet | ReadItems | ReadFrames | ReadContents

@@ -265,6 +265,7 @@ class StoredSet:
             generation=self.meta.generation,
             damage=self.damage,
             etcd_revision=self.meta.etcd_revision,
+            stamp=self.meta.stamp,
         )
 
     def status(self) -> SetStatus:

@@ -66,6 +66,7 @@ def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
         tuple(sorted(names.queues.values())),
         tuple(sorted(names.exchanges.values())),
         meta.etcd_revision,
+        meta.stamp,
     )
 
 

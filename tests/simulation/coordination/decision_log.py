@@ -35,6 +35,8 @@ class DecisionLog:
     decisions: dict[GlobalId, Verdict] = field(default_factory=dict)
     outcomes: dict[GlobalId, OutcomeEntry] = field(default_factory=dict)
     presences: dict[Incarnation, int] = field(default_factory=dict)
+    is_unattested: bool = False
+    """A roll call is not answered."""
 
     def register(self, process: Incarnation) -> int:
         """The revision of its presence."""
@@ -52,6 +54,7 @@ class DecisionLog:
             self.decisions.get(global_id),
             self.outcomes.get(global_id),
             self.revision,
+            is_unattested=self.is_unattested,
         )
 
     def perform(

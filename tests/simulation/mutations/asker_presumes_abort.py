@@ -14,7 +14,7 @@ from tests.simulation.weak_replica import WeakReplica
 class Presumptuous(WeakReplica):
     def heard(self, given: AnyInput, now: Now) -> AnyInput:
         if isinstance(given, DecisionHeard) and given.view is not None and given.view.decision is None:
-            view = replace(given.view, participants=None, participants_revision=0)
+            view = replace(given.view, participants=None, participants_revision=0, is_unattested=False)
             return DecisionHeard(given.set_name, given.request, given.transaction, view)
         return given
 

@@ -25,5 +25,5 @@ class Shortsighted(WeakReplica):
 MUTATION = Mutation(
     "R1, history 26: stores remember the highest revision of etcd, and whoever is ahead of it starts nothing",
     lambda: Parts(make_replica=Shortsighted),
-    ("history_26_decision_lost",),
+    ("history_26_decision_lost/disks remember no stamp",),
 )

@@ -14,5 +14,5 @@ class Silent(WeakReplica):
 MUTATION = Mutation(
     "R1, T3: no branch presumes an abort while a disk of the cluster has seen more of etcd",
     lambda: Parts(make_replica=Silent),
-    ("history_26_decision_lost/noticed late", "history_26_decision_lost/etcd passes what was seen"),
+    ("history_26_decision_lost/noticed late",),
 )

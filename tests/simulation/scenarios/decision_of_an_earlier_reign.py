@@ -25,6 +25,9 @@ def play(stage: Stage) -> None:
     client.declare("a")
     xid, etcd = xid_of_it(stage), stage.world.etcd
     key = prepare(stage, client, xid)
+    # Another branch has found nothing just now: what this one reads is believed at once.
+    stage.world.brokers[A].etcd.call_the_roll()
+    stage.run(0.2)
     etcd.detain_answer = lambda call: "_ask_decision" in call.operation.__qualname__
     gone.ask_outcome(key)
     stage.until(lambda: len(etcd.detained_answers) == 1, what="an answer that says that nothing is there")

@@ -1,20 +1,29 @@
 """History 26: etcd is set back behind a decision, and the map is as it was (R1, T3).
 
 s1 has a prepared branch. etcd is backed up; then the transaction is decided, COMMIT, and some seconds later everybody dies, etcd
-too, which comes back from the backup. No entry of the map has changed, so no disk is ahead of it; but disks remember how far etcd
-was. Whoever does starts nothing; it has etcd say so, and nobody presumes an abort then, not even a set of which no disk remembers
-enough. With the newer state the branch finds its decision; or the map is rebuilt, and the branch waits for an operator.
+too, which comes back from the backup. No entry of the map has changed, so no disk is ahead of it; but disks remember a stamp that
+it lacks, also when it has passed the revision that they saw before any of them is looked at; or the revision. Whoever does starts
+nothing; it has etcd say so, and nobody presumes an abort then, not even a set of which no disk remembers enough, and not while
+the one broker whose disk does is not there, for it does not answer the roll. With the newer state the branch finds its decision;
+or the map is rebuilt, and the branch waits for an operator.
 """
+
+from dataclasses import replace
 
 import msgspec
 
+from lockstep.core.cluster_map import Keys
 from lockstep.core.commands import RollbackBranchCommand
 from lockstep.core.decision_log import Verdict
-from services.broker.etcd_memory import REMEMBERED_EVERY_MS
+from lockstep.core.ids import BrokerId
+from lockstep.core.stamps import Stamps
+from lockstep.runtime.etcd_memory import REMEMBERED_EVERY_MS
 from services.store.core.meta import decode_set_meta, encode_meta
 from tests.simulation.disk import VirtualDisk
+from tests.simulation.etcd import Backup
 from tests.simulation.options import Options
 from tests.simulation.staging.prepared_branch import (
+    CLUSTER,
     decide,
     prepare,
     prepared_count,
@@ -24,7 +33,15 @@ from tests.simulation.staging.prepared_branch import (
 from tests.simulation.staging.rebuilt_map import rebuild_map
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
-CASES = ("newer state returns", "rebuilt", "noticed late", "etcd passes what was seen")
+CASES = (
+    "newer state returns",
+    "rebuilt",
+    "noticed late",
+    "etcd passes what was seen",
+    "etcd has passed it before anybody looks",
+    "disks remember no stamp",
+    "noticed very late",
+)
 
 
 def options() -> Options:
@@ -33,11 +50,15 @@ def options() -> Options:
 
 def play(stage: Stage, case: str) -> None:
     stage.start()
+    is_late = case.startswith("noticed")
     client, world = stage.client("c1"), stage.world
     client.declare("a")
     xid = xid_of_it(stage)
     prepare(stage, client, xid)
+    stage.run(2)
     old = world.etcd.backup()
+    if case == "noticed late":
+        let_witness_go(old, C)
     world.etcd.detain = lambda call: "ask_decision" in call.operation.__qualname__
     write_participants(stage)
     decide(stage, Verdict.COMMIT)
@@ -48,13 +69,19 @@ def play(stage: Stage, case: str) -> None:
     world.etcd.detained.clear()
     world.etcd.detain = None
     world.etcd.restore(old)
-    if case == "noticed late":
+    if case == "etcd has passed it before anybody looks":
+        others_write(stage, 200)
+    if is_late:
         for broker in (A, B):
-            forget_revisions(world.disks[broker])
+            forget_etcd(world.disks[broker])
+    if case == "disks remember no stamp":
+        for broker in (A, B, C):
+            forget_stamps(world.disks[broker])
     stage.revive(A, B)
-    if case == "noticed late":
+    if is_late:
         stage.until(lambda: stage.epoch == 2, what="s1 led by who knows nothing of it")
-        stage.run(0.5)
+        stage.run(25 if case == "noticed very late" else 0.5)
+        stage.expect(prepared_count(stage) == 1, "C, whose disk knows more, is waited for")
     stage.revive(C)
     stage.run(1)
     if case == "etcd passes what was seen":
@@ -63,7 +90,7 @@ def play(stage: Stage, case: str) -> None:
         stage.run(5)
         stage.revive(A, B, C)
     stage.run(15)
-    if case == "noticed late":
+    if is_late:
         stage.expect(prepared_count(stage) == 1, "nobody presumes an abort")
     else:
         stage.expect(
@@ -88,8 +115,24 @@ def others_write(stage: Stage, count: int) -> None:
         stage.world.etcd.execute(lambda etcd: etcd.put("/elsewhere", b""))
 
 
-def forget_revisions(disk: VirtualDisk) -> None:
-    """As if its machine had slept when the others saw them."""
+def let_witness_go(backup: Backup, broker: BrokerId) -> None:
+    """As if it had been made before that broker was one: nobody waits for it."""
+    key = Keys(CLUSTER).stamps
+    entry = backup.entries[key]
+    stamps = Stamps.decode(entry.value)
+    others = tuple(one for one in stamps.witnesses if one.broker != broker)
+    backup.entries[key] = replace(entry, value=replace(stamps, witnesses=others).encode())
+
+
+def forget_stamps(disk: VirtualDisk) -> None:
+    """As written by brokers that knew of none."""
     for directory in disk.directories.values():
         meta = decode_set_meta(directory.meta)
-        directory.meta = encode_meta(msgspec.structs.replace(meta, etcd_revision=0))
+        directory.meta = encode_meta(msgspec.structs.replace(meta, stamp=""))
+
+
+def forget_etcd(disk: VirtualDisk) -> None:
+    """As if its machine had slept when the others saw its revisions and stamps."""
+    for directory in disk.directories.values():
+        meta = decode_set_meta(directory.meta)
+        directory.meta = encode_meta(msgspec.structs.replace(meta, etcd_revision=0, stamp=""))

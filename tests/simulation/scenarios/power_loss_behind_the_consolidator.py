@@ -18,7 +18,7 @@ def play(stage: Stage) -> None:
     published: list[bytes] = []
     client.declare("a")
     first = min(stage.world.disks[A].directories[SET].segments)
-    for _ in range(20):
+    for _ in range(21):
         published += stage.done(client.publish("a", count=5, size=600)).bodies
         stage.run(0.3)
     stage.expect(min(stage.world.disks[A].directories[SET].segments) > first, "segments were let go")

@@ -28,7 +28,6 @@ def play(stage: Stage) -> None:
     etcd.detain = None
     del etcd.detained[1:]
     etcd.deliver_detained()
-    stage.run(0.1)
     stage.expect(stage.epoch == epoch + 1, "the first of them has landed")
     stage.serves(B)
     stage.expect(stage.epoch > epoch + 1, "an epoch that B cannot confirm as its own is not served")

@@ -3,6 +3,7 @@
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.ids import Epoch, Incarnation, SetName
 from lockstep.core.lineage import Lineage
+from lockstep.core.stamps import Stamps
 from services.broker.core.map_rebuilding import DiskFound, EtcdKnows, SetPlan, Verdict, plan_set
 from tests.simulation.etcd import Etcd
 from tests.simulation.staging.stage import Stage
@@ -20,6 +21,7 @@ def rebuild_map(stage: Stage, generation: str) -> dict[SetName, Verdict]:
         etcd.put(world.keys.generation, generation.encode())
         etcd.delete(world.keys.lineage)
         etcd.delete(world.keys.set_back)
+        etcd.delete(world.keys.stamps)
         for set_name, plan in plans.items():
             if plan is not None and plan.entry is not None:
                 etcd.put(world.keys.set_map(set_name), plan.entry.encode())
@@ -31,13 +33,14 @@ def rebuild_map(stage: Stage, generation: str) -> dict[SetName, Verdict]:
 def _plan(stage: Stage, set_name: SetName) -> SetPlan | None:
     world, etcd = stage.world, stage.world.etcd
     entry, generation = etcd.get(world.keys.set_map(set_name)), etcd.get(world.keys.generation)
-    lineage = etcd.get(world.keys.lineage)
+    lineage, stamps = etcd.get(world.keys.lineage), etcd.get(world.keys.stamps)
     known = EtcdKnows(
         SetMap.decode(entry.value) if entry else None,
         entry.mod_revision if entry else 0,
         etcd.get(world.keys.set_lease(set_name)) is not None,
         Lineage.read(generation.value.decode() if generation else "", lineage.value if lineage else b""),
         etcd.revision,
+        Stamps.decode(stamps.value if stamps else b""),
         etcd.get(world.keys.set_back) is not None,
     )
     running = [broker for broker, process in sorted(world.brokers.items()) if process.is_alive]
@@ -57,6 +60,7 @@ def _plan(stage: Stage, set_name: SetName) -> SetPlan | None:
                     opened.highest_epoch,
                     *told,
                     opened.etcd_revision,
+                    opened.stamp,
                 )
             )
     return plan_set(set_name, known, found, running, (), Incarnation("operator"))

@@ -155,7 +155,7 @@ class MemoryStore:
         self.frames = list(held)
         self.writer = Incarnation("")
         self.map_bytes, self.map_revision, self.generation = b"", 0, ""
-        self.etcd_revision = 0
+        self.etcd_revision, self.stamp = 0, ""
         self.damage = ""
         self.is_failing = False
         """Every request but `OpenSet` is refused as after an I/O error."""
@@ -223,6 +223,7 @@ class MemoryStore:
             case RememberMap():
                 self.map_bytes, self.map_revision = request.map_bytes, request.revision
                 self.generation, self.etcd_revision = request.generation, request.etcd_revision
+                self.stamp = request.stamp
             case SetAside():
                 self._format()
                 return [self._opened(request)]
@@ -247,6 +248,7 @@ class MemoryStore:
             self.generation,
             self.damage,
             self.etcd_revision,
+            self.stamp,
         )
 
     def _append(self, request: AppendFrames) -> list[AnyStoreAnswer]:

@@ -6,6 +6,7 @@ from lockstep.core.cluster_map import Keys, Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, CandidatesSeen, LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.core.lineage import Lineage
+from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.etcd import DeleteEvent, Entry, PutEvent
 
@@ -107,6 +108,36 @@ def test_etcds_revision_grows_in_a_lineage_and_begins_anew_with_another() -> Non
     news = [PutEvent(entry(KEYS.lineage, lineage.encode(), 21)), PutEvent(entry(KEYS.generation, b"g2", 21))]
     assert told(view.apply(news)) == [(20, False)]
     assert told(view.read_all([entry(KEYS.generation, b"g3", 3), put_map(5).entry], 9)) == [(9, False)]
+
+
+def test_a_stamp_that_was_seen_and_is_not_there_any_more_is_missed_until_the_map_is_rebuilt() -> None:
+    view, first = ClusterView(KEYS), NO_STAMPS.stamped(Stamp("p", 1, 4))
+    second = first.stamped(Stamp("p", 2, 9))
+    generation = entry(KEYS.generation, b"g1", 3)
+    view.read_all([generation, put_map(4).entry, entry(KEYS.stamps, first.encode(), 5)], 8)
+    view.apply([PutEvent(entry(KEYS.stamps, second.encode(), 10))])
+    found = [(view.is_stamp_lost, view.stamp)]
+    fork = first.stamped(Stamp("q", 1, 30))
+    inputs = view.read_all([generation, put_map(4).entry, entry(KEYS.stamps, fork.encode(), 31)], 40)
+    found.append((view.is_stamp_lost, view.stamp))
+    assert [one.stamps for one in inputs if isinstance(one, MapSeen)] == [fork]
+    view.apply([PutEvent(entry(KEYS.generation, b"g2", 41)), DeleteEvent(KEYS.stamps, 41)])
+    assert [*found, (view.is_stamp_lost, view.stamp)] == [
+        (False, Stamp("p", 2, 9)),
+        (True, Stamp("p", 2, 9)),
+        (False, None),
+    ]
+    assert view.stamps_revision == 0
+
+
+def test_witnesses_are_there_as_long_as_their_keys() -> None:
+    view, key = ClusterView(KEYS), KEYS.witness(BrokerId("a"))
+    view.apply([PutEvent(entry(key, b"p/1", 3))])
+    assert view.witnesses == {"a": "p/1"}
+    view.apply([DeleteEvent(key, 4)])
+    assert view.witnesses == {}
+    view.apply([PutEvent(entry(KEYS.stamps, b"{", 5))])
+    assert view.stamps == NO_STAMPS
 
 
 def test_an_etcd_that_was_set_back_says_so_to_every_set_until_the_map_is_rebuilt() -> None:

@@ -6,6 +6,7 @@ from lockstep.core.cluster_map import Keys
 from lockstep.core.effects import MarkSetBack, RestoreLeaseKey
 from lockstep.core.ids import BrokerId, DiskId, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
+from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.map_changes import MapChanges
 from tests.unit.services.etcd_in_memory import EtcdInMemory
@@ -64,4 +65,32 @@ async def test_etcd_is_told_that_it_was_set_back_once_and_only_when_it_lacks_the
     told = await mark(500)
     assert told == b"the disk d of a has seen revision 500, etcd is at 101"
     assert await mark(900) == told
+    await changes.close()
+
+
+async def test_a_stamp_that_etcd_lacks_is_told_although_its_revision_has_passed_what_was_seen() -> None:
+    etcd = EtcdInMemory()
+    etcd.put(KEYS.generation, b"g1")
+    remembered = NO_STAMPS.stamped(Stamp("p", 1, 90)).stamped(Stamp("p", 2, etcd.revision))
+    etcd.put(KEYS.stamps, NO_STAMPS.stamped(Stamp("p", 1, 90)).encode())
+    for _ in range(3):
+        etcd.put("/elsewhere", b"")
+
+    async def read(_: SetName) -> None:
+        """Nothing else has changed."""
+
+    changes = MapChanges(cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: 1, read, lambda _: None)
+
+    async def mark(stamp: Stamp | None, generation: str = "g1") -> bytes:
+        changes.perform(MarkSetBack(SET, 102, DiskId("d"), stamp, generation))
+        await changes.settled(SET)
+        entry = etcd.entries.get(KEYS.set_back)
+        return entry.value if entry is not None else b""
+
+    assert await mark(None) == b"" and await mark(Stamp("p", 1, 90)) == b""
+    assert await mark(remembered.newest, "g0") == b"", "the map was rebuilt meanwhile"
+    assert (
+        await mark(remembered.newest)
+        == b"the disk d of a has seen the stamp p/2/101, which etcd lacks at 105"
+    )
     await changes.close()

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.effects import OpenSubscription, TellStore
+from lockstep.core.effects import MarkSetBack, OpenSubscription, TellStore
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex
-from lockstep.core.inputs import AnyInput, LeaseKeySeen, PrimarySaid
+from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, PrimarySaid
 from lockstep.core.replication import Subscribe, SubscriptionRefused
+from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.core.store_protocol import RememberMap, SetAside
 from services.backup.core.backup_memory import BackupState
 from services.backup.core.follower import Follower
@@ -23,12 +24,18 @@ AT_MINIMUM = entry(1, A, B, min_in_sync=2)
 class FollowerBench(Bench):
     """A follower of broker b in process `p1`, which sees `set_map`, with the primary's and etcd's parts played by the test."""
 
-    def __init__(self, set_map: SetMap, damage: str = "") -> None:
-        super().__init__(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    def __init__(
+        self,
+        set_map: SetMap,
+        damage: str = "",
+        store: MemoryStore | None = None,
+        first: MapSeen | None = None,
+    ) -> None:
+        super().__init__(store or MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
         self.store.damage = damage
         self.follower = Follower(SET, BrokerId("b"), Incarnation("p1"), BackupSettings())
         self.find_store()
-        self.feed(seen(set_map, 10))
+        self.feed(first or seen(set_map, 10))
 
     def feed(self, given: AnyInput) -> None:
         self.perform(self.follower.handle(given, self.now))
@@ -79,6 +86,24 @@ def test_the_disk_remembers_how_far_etcd_is_with_an_entry_that_stays() -> None:
     bench = FollowerBench(entry(1, A, B))
     bench.feed(msgspec.structs.replace(seen(entry(1, A, B), 10), etcd_revision=31))
     assert (bench.store.map_revision, bench.store.etcd_revision) == (10, 31)
+
+
+def test_a_disk_that_knows_more_of_etcd_has_it_told_and_forgets_nothing_until_a_primary_has_it() -> None:
+    bench = FollowerBench(entry(1, A, B))
+    store = bench.store
+    store.map_revision, store.generation, store.etcd_revision, store.stamp = 10, "g", 50, "p/2/48"
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    old = msgspec.structs.replace(seen(entry(1, A, B), 10, "g"), etcd_revision=90, stamps=stamps)
+    bench = FollowerBench(entry(1, A, B), store=store, first=old)
+    bench.pass_ms(2_500)
+    marks = [effect for effect in bench.effects if isinstance(effect, MarkSetBack)]
+    assert [mark.stamp for mark in marks] == [Stamp("p", 2, 48)] * 3
+    assert (store.etcd_revision, store.stamp) == (50, "p/2/48")
+    bench.feed(msgspec.structs.replace(old, is_set_back=True))
+    bench.pass_ms(2_500)
+    assert sum(isinstance(effect, MarkSetBack) for effect in bench.effects) == 3
+    bench.feed(msgspec.structs.replace(seen(entry(2, A, B), 5, "g2"), etcd_revision=7))
+    assert (store.generation, store.etcd_revision, store.stamp) == ("g2", 7, "")
 
 
 @pytest.mark.parametrize("damage", ["", "a hole"])

@@ -34,6 +34,7 @@ from lockstep.core.inputs import (
 from lockstep.core.replication import Acknowledge, Frames, HandedOver, Subscribe, SubscriptionAccepted
 from lockstep.core.requests import AttachSession
 from lockstep.core.server_messages import AttachRefused
+from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.core.store_protocol import StoreRefused
 from services.backup.core.backup_memory import BackupState
 from tests.unit.services.replicas import (
@@ -519,6 +520,51 @@ def test_a_disk_that_knows_more_of_etcd_starts_nothing_has_it_told_and_forgets_n
     assert bench.wanted(PromoteSelf) == [] and len(bench.wanted(MarkSetBack)) == len(marks)
     bench.feed(replace(seen(entry(1, OLD), 10, "g2"), earlier_generations=("g",), etcd_revision=30))
     assert store.generation == "g", "another generation would take the place of what it knows"
+
+
+def test_a_disk_with_a_stamp_that_etcd_lacks_starts_nothing_however_far_etcd_has_come() -> None:
+    """Those who start write to etcd before any disk is compared."""
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    for remembered, is_lost in (
+        (Stamp("p", 1, 20), False),
+        (Stamp("p", 2, 48), True),
+        (Stamp("q", 1, 48), True),
+    ):
+        store = MemoryStore("disk-a", *frames(1, 1, 3))
+        store.map_revision, store.generation, store.etcd_revision = 10, "g", 50
+        store.stamp = remembered.encode()
+        bench = ReplicaBench(store)
+        bench.hold_lease()
+        bench.feed(replace(seen(entry(1, OLD), 10, "g"), etcd_revision=60, stamps=stamps))
+        bench.see_presences()
+        bench.see_key(None)
+        assert bench.replica.has_compared is not is_lost
+        bench.pass_ms(500)
+        marks = bench.wanted(MarkSetBack)
+        assert bool(bench.wanted(PromoteSelf)) is not is_lost and bool(marks) is is_lost
+        if is_lost:
+            assert (marks[0].stamp, marks[0].disk, marks[0].generation) == (remembered, "disk-a", "g")
+            newer = stamps.stamped(Stamp("r", 1, 61))
+            bench.feed(replace(seen(entry(1, OLD), 10, "g"), etcd_revision=70, stamps=newer))
+            bench.pass_ms(500)
+            assert store.stamp == remembered.encode() and bench.wanted(PromoteSelf) == []
+            bench.feed(replace(seen(entry(1, OLD), 10, "g2"), earlier_generations=("g",), etcd_revision=30))
+            assert bench.wanted(PromoteSelf) == [], "after an accepted loss, too"
+
+
+def test_the_newest_stamp_is_remembered_and_none_that_a_set_back_etcd_has_instead() -> None:
+    bench = leading()
+    set_map = bench.replica.set_map
+    assert set_map is not None and bench.replica.has_compared
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    newer = stamps.stamped(Stamp("p", 2, 70))
+    bench.feed(replace(seen(set_map, 11), etcd_revision=77, stamps=newer))
+    assert bench.store.stamp == "p/2/70"
+    bench.feed(replace(seen(set_map, 11), etcd_revision=90, stamps=stamps.stamped(Stamp("q", 1, 88))))
+    assert bench.store.stamp == "p/2/70"
+    other = NO_STAMPS.stamped(Stamp("r", 1, 5))
+    bench.feed(replace(seen(set_map, 11, "another"), etcd_revision=9, stamps=other))
+    assert bench.store.stamp == "r/1/5"
 
 
 def test_what_the_disk_knows_of_etcd_is_no_more_than_an_answer_that_is_as_new() -> None:

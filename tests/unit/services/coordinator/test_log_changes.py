@@ -7,8 +7,10 @@ import pytest
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, new_global_id
 from lockstep.core.cluster_map import Keys
-from lockstep.core.decision_log import OutcomeEntry, ParticipantsEntry, Verdict
-from lockstep.core.ids import Incarnation
+from lockstep.core.decision_log import DecisionKeys, Fate, OutcomeEntry, ParticipantsEntry, Verdict, fate
+from lockstep.core.ids import BrokerId, Incarnation
+from lockstep.core.stamps import NO_STAMPS, Stamps
+from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_values import Entry, GetDone, TransactionResult
 from services.coordinator.core.messages import (
@@ -49,38 +51,38 @@ class Registration:
 def view_at(revision: int, generation: bytes = Registration.generation_value) -> TransactionResult:
     """Nothing of the transaction is there."""
     entry = Entry("generation", generation, 1, 1, 0)
-    return TransactionResult(True, revision, [GetDone(entry), *[GetDone(None)] * 4])
+    return TransactionResult(True, revision, [GetDone(entry), *[GetDone(None)] * 5])
 
 
 def set_back() -> LogChanges:
     changes = LogChanges("c", Registration())
-    changes.read(READ, view_at(7), changes.revision_seen)
-    changes.read(READ, view_at(6), changes.revision_seen)
+    changes.read(READ, view_at(7), changes.revision_seen, 0)
+    changes.read(READ, view_at(6), changes.revision_seen, 0)
     return changes
 
 
 def test_an_answer_that_was_overtaken_by_a_later_one_is_no_sign_of_an_etcd_set_back() -> None:
     changes = LogChanges("c", Registration())
-    changes.read(READ, view_at(5), changes.revision_seen)
+    changes.read(READ, view_at(5), changes.revision_seen, 0)
     seen = changes.revision_seen
-    assert isinstance(changes.read(READ, view_at(7), seen), LogRead)
-    assert isinstance(changes.read(READ, view_at(6), seen), LogRead)
-    assert isinstance(changes.read(READ, view_at(7), changes.revision_seen), LogRead)
+    assert isinstance(changes.read(READ, view_at(7), seen, 0), LogRead)
+    assert isinstance(changes.read(READ, view_at(6), seen, 0), LogRead)
+    assert isinstance(changes.read(READ, view_at(7), changes.revision_seen, 0), LogRead)
 
 
 def test_an_answer_from_before_what_was_known_when_it_was_asked_for_is_in_doubt() -> None:
     changes = LogChanges("c", Registration())
     first = changes.revision_seen
-    changes.read(READ, view_at(7), first)
-    changes.read(READ, view_at(6), first)
-    assert changes.read(READ, view_at(6), changes.revision_seen) == LogInDoubt(TICKET)
+    changes.read(READ, view_at(7), first, 0)
+    changes.read(READ, view_at(6), first, 0)
+    assert changes.read(READ, view_at(6), changes.revision_seen, 0) == LogInDoubt(TICKET)
 
 
 def test_an_etcd_that_was_set_back_is_not_believed_when_its_revision_has_passed_what_was_seen() -> None:
     changes = set_back()
     for revision in (7, 8, 100):
-        assert changes.read(READ, view_at(revision), changes.revision_seen) == LogInDoubt(TICKET)
-    assert isinstance(changes.read(READ, view_at(3, b"87654321-"), changes.revision_seen), LogRead)
+        assert changes.read(READ, view_at(revision), changes.revision_seen, 0) == LogInDoubt(TICKET)
+    assert isinstance(changes.read(READ, view_at(3, b"87654321-"), changes.revision_seen, 0), LogRead)
 
 
 def test_an_etcd_that_was_set_back_is_written_no_list_and_no_decision() -> None:
@@ -94,14 +96,14 @@ def test_an_etcd_that_was_set_back_is_written_no_list_and_no_decision() -> None:
 def test_a_change_that_was_made_tells_of_an_etcd_set_back_too(effect: WriteParticipants | Decide) -> None:
     changes = LogChanges("c", Registration())
     for revision in (7, 6):
-        done = changes.changed(effect, TransactionResult(True, revision, []), changes.revision_seen)
+        done = changes.changed(effect, TransactionResult(True, revision, []), changes.revision_seen, 0)
         assert done == LogWritten(TICKET, revision), "made is made"
     assert changes.change(WRITE, 0) is None
 
 
 def test_an_operator_is_told_once_of_an_etcd_that_was_set_back(caplog: pytest.LogCaptureFixture) -> None:
     changes = set_back()
-    changes.read(READ, view_at(8), changes.revision_seen)
+    changes.read(READ, view_at(8), changes.revision_seen, 0)
     (told,) = caplog.records
     assert told.levelno == logging.ERROR
     assert told.getMessage().startswith("event=log_set_back revision=6 generation=12345678- seen=7 ")
@@ -133,3 +135,69 @@ async def test_what_the_presence_has_seen_counts_for_the_log_too() -> None:
     assert isinstance(await port.perform(READ), LogRead)
     presence.watch.take(etcd.revision + 5, TAG, presence.watch.seen)
     assert await port.perform(READ) == LogInDoubt(TICKET)
+
+
+# Roll calls
+
+
+class Left:
+    """An etcd in which a coordinator that is gone has left a list undecided, or a branch nothing, and a broker is a witness."""
+
+    def __init__(self) -> None:
+        self.etcd, self.keys = EtcdInMemory(), Keys("c")
+        self.etcd.put(self.keys.generation, b"12345678-0000")
+        self.stamp(NO_STAMPS.answered(BrokerId("b"), "b/1"))
+
+    def list_of(self, owner: str) -> None:
+        entry = ParticipantsEntry((ParticipantName("set:a"),), TAG, Incarnation(owner), 1)
+        self.etcd.put(DecisionKeys("c").participants(ID), entry.encode())
+
+    def stamp(self, stamps: Stamps) -> None:
+        self.etcd.put(self.keys.stamps, stamps.encode())
+
+    @property
+    def stamps(self) -> Stamps:
+        return Stamps.decode(self.etcd.entries[self.keys.stamps].value)
+
+
+@pytest.mark.parametrize(("owner", "is_asked"), [("gone", True), ("me", False)])
+async def test_the_roll_is_called_for_what_another_has_left_undecided(owner: str, is_asked: bool) -> None:
+    left = Left()
+    left.list_of(owner)
+    etcd = cast(EtcdClient, left.etcd)
+    port = LogPort(etcd, "c", Presence(etcd, "c", Incarnation("me"), "", 1), 1_000)
+
+    async def is_unattested() -> bool:
+        answer = await port.perform(READ)
+        assert isinstance(answer, LogRead)
+        return answer.view.is_unattested
+
+    assert await is_unattested()
+    assert left.stamps.silent == (("b",) if is_asked else ())
+    assert await is_unattested(), "nobody has answered yet"
+    left.stamp(left.stamps.answered(BrokerId("b"), "b/1"))
+    assert await is_unattested() is not is_asked
+
+
+async def test_a_branch_that_finds_nothing_presumes_only_when_the_roll_was_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left = Left()
+    reader = DecisionLogReader(cast(EtcdClient, left.etcd), "c")
+    view = await reader.read(ID)
+    assert view is not None and fate(view, TAG) is Fate.WAIT and left.stamps.silent == ("b",)
+    (told,) = caplog.records
+    assert told.getMessage().startswith("event=roll_call_unanswered silent=b: ")
+    left.stamp(left.stamps.answered(BrokerId("b"), "b/2"))
+    view = await reader.read(ID)
+    assert view is not None and fate(view, TAG) is Fate.ROLL_BACK
+    left.stamp(NO_STAMPS.answered(BrokerId("b"), "b/1"))
+    view = await DecisionLogReader(cast(EtcdClient, left.etcd), "c").read(ID)
+    assert view is not None and fate(view, TAG) is Fate.WAIT, "another process calls for itself"
+
+
+async def test_without_witnesses_nobody_is_asked() -> None:
+    left = Left()
+    del left.etcd.entries[left.keys.stamps]
+    view = await DecisionLogReader(cast(EtcdClient, left.etcd), "c").read(ID)
+    assert view is not None and fate(view, TAG) is Fate.ROLL_BACK

@@ -754,3 +754,30 @@ def test_a_request_that_was_answered_may_be_dropped(is_refused: bool) -> None:
     assert isinstance(rig.answers[request], Refusal if is_refused else OutcomeAnswer)
     rig.feed(RequestDropped(request))
     assert not rig.core.transactions
+
+
+def test_what_another_has_left_undecided_is_aborted_only_when_the_roll_was_answered() -> None:
+    """Its COMMIT may be lost with what etcd lacks (history 26)."""
+    first = Rig("C1")
+    first.close()
+    first.run()
+    log = first.log
+    log.is_unattested = True
+    second = Rig("C2", log, first.participants)
+    request = second.rollback(is_closed=True)
+    second.pass_time(10_000)
+    assert log.view(ID).decision is None and log.view(ID).participants is not None
+    assert first.participants.told == [[], []]
+    log.is_unattested = False
+    second.pass_time(5_000)
+    assert second.state(request) is A and first.participants.verbs() == [Verb.ROLL_BACK] * 2
+
+
+def test_a_coordinator_aborts_what_it_has_written_itself_without_a_roll_call() -> None:
+    rig = Rig("C1")
+    rig.close()
+    rig.run()
+    rig.log.is_unattested = True
+    request = rig.rollback(is_closed=True)
+    rig.pass_time(1_000)
+    assert rig.state(request) is A

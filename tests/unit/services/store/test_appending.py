@@ -222,6 +222,24 @@ def test_the_highest_revision_of_etcd_is_remembered_with_whichever_entry_and_beg
     ]
 
 
+def test_the_stamp_of_the_newest_etcd_is_remembered_and_begins_anew_with_a_generation() -> None:
+    rig = opened_rig()
+    found = []
+    for generation, etcd_revision, stamp in (
+        ("g1", 12, "p/1/11"),
+        ("g1", 12, "p/2/12"),
+        ("g1", 11, "p/1/11"),
+        ("g1", 40, ""),
+        ("g2", 4, "q/1/3"),
+        ("g3", 5, ""),
+    ):
+        rig.ask(RememberMap(SET, Epoch(1), ME, b"map", 10, generation, etcd_revision, stamp))
+        rig.crash()
+        opened = rig.open(1)
+        found.append((opened.etcd_revision, opened.stamp))
+    assert found == [(12, "p/1/11"), (12, "p/2/12"), (12, "p/2/12"), (40, "p/2/12"), (4, "q/1/3"), (5, "")]
+
+
 def failing(kind: type[AnyStep], problem: DiskProblem = DiskProblem.FAILED):  # type: ignore[no-untyped-def]
     def fault(_set_name: object, step: AnyStep) -> None:
         if isinstance(step, kind):
