@@ -302,6 +302,8 @@ class BranchEnd(msgspec.Struct, frozen=True):
     """Where there is nothing: outcomes of records up to here are not known any more."""
     first_index: LogIndex = LogIndex(0)
     """Of the record that ended the first of them, where that is before `index`; 0: it is not."""
+    may_be_forgotten: bool = False
+    """There may have been one (more) of which the outcome is forgotten: those of transactions that were begun later are."""
 
 
 class BranchesFound(ServerMessage, frozen=True):

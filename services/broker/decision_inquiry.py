@@ -9,15 +9,14 @@ from collections.abc import Callable
 from lockstep.core.effects import AskDecision
 from lockstep.core.inputs import DecisionHeard
 from lockstep.runtime.decision_log import DecisionLogReader
-from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.process import spawn
 
 
 class DecisionInquiry:
     """Lives as long as the process; its core bounds how many questions are under way."""
 
-    def __init__(self, etcd: EtcdClient, cluster: str, feed: Callable[[DecisionHeard], None]) -> None:
-        self._reader = DecisionLogReader(etcd, cluster)
+    def __init__(self, reader: DecisionLogReader, feed: Callable[[DecisionHeard], None]) -> None:
+        self._reader = reader
         self._feed = feed
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -33,6 +33,7 @@ from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.courtesy import Courtesy
+from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_memory import EtcdMemory
@@ -153,7 +154,8 @@ class Broker:
         )
         self._memory = EtcdMemory(view, driver, boottime_ms, self._changes.perform)
         self._name_changes = NameChanges(etcd, keys, driver.feed)
-        self._inquiry = DecisionInquiry(etcd, settings.cluster, driver.feed)
+        decisions = DecisionLogReader(etcd, settings.cluster)
+        self._inquiry = DecisionInquiry(decisions, driver.feed)
         self._store = StoreClient(
             driver, self._pulses, self._replication, settings.store, self._lease.store_answered
         )
@@ -181,7 +183,7 @@ class Broker:
         names = SetNames(view, etcd.get_prefix)
         sources = EventSources(settings.broker, view, driver, journal, forwarding, queries, names)
         self._events = EventsService(
-            sources, QuietMoments(self._coordinator_addresses, self._channels), self._channels
+            sources, QuietMoments(self._coordinator_addresses, self._channels), decisions.read, self._channels
         )
         self._cluster = ClusterService(
             settings.broker,

@@ -755,6 +755,7 @@ class FindBranchesResponse(_message.Message):
         EPOCH_FIELD_NUMBER: _builtins.int
         FORGOTTEN_UP_TO_FIELD_NUMBER: _builtins.int
         FIRST_INDEX_FIELD_NUMBER: _builtins.int
+        MAY_BE_FORGOTTEN_FIELD_NUMBER: _builtins.int
         is_prepared: _builtins.bool
         index: _builtins.int
         """Of the record that ended it, or the last of several that have ended; 0: it has not ended here, there is none, or its outcome is
@@ -767,6 +768,10 @@ class FindBranchesResponse(_message.Message):
         """Where nothing is known: the outcomes of records up to here are forgotten."""
         first_index: _builtins.int
         """Of the record that ended the first of several branches, where that is before `index`; 0: it is not."""
+        may_be_forgotten: _builtins.bool
+        """There may have been a branch (more) whose outcome is forgotten: outcomes of transactions that were begun later are. False: there
+        was none, or an older version does not say.
+        """
         def __init__(
             self,
             *,
@@ -776,10 +781,11 @@ class FindBranchesResponse(_message.Message):
             epoch: _builtins.int = ...,
             forgotten_up_to: _builtins.int = ...,
             first_index: _builtins.int = ...,
+            may_be_forgotten: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_index", b"first_index", "forgotten_up_to", b"forgotten_up_to", "index", b"index", "is_committed", b"is_committed", "is_prepared", b"is_prepared"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_index", b"first_index", "forgotten_up_to", b"forgotten_up_to", "index", b"index", "is_committed", b"is_committed", "is_prepared", b"is_prepared", "may_be_forgotten", b"may_be_forgotten"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

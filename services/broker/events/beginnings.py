@@ -3,20 +3,22 @@
 Law: it begins at one closed cut in all sets, though several callers open it at once, and some of them end half-way: one set, the
 oldest, decides. Who has found a cut says it there; the first one holds, and everybody goes by that. A set that is not in it came
 since, and is told from its beginning: whatever it shares with others lies behind the cut there, too. So etcd says which sets
-there are, and once more behind everything that was waited for.
+there are, and once more behind everything that was waited for. And the decision log says of what nothing may have committed yet.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from lockstep.core.branch_names import GlobalId, branch_name
+from lockstep.core.decision_log import LogView as DecisionView
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.planning import BranchStands, Offset, first_cut
+from services.broker.core.events.first_cut import Commits, Stands, first_cut, perhaps_halves
+from services.broker.core.events.planning import JointCommit, Offset
 from services.broker.events.branch_stands import ask_stands
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.sources import NOTHING, EventSources, offset_of
@@ -26,6 +28,8 @@ LOOK_SECONDS = 0.1
 FIRST_CUT_SECONDS = 15.0
 """A new group waits so long for transactions that are being committed; their coordinators need far less."""
 
+ReadDecision = Callable[[GlobalId], Awaitable[DecisionView | None]]
+"""What the decision log says of a transaction; None: it does not answer, or is not to be believed."""
 _Group = pb.ChangeSubscriptionResponse.Group
 _Cut = Mapping[SetName, Offset]
 
@@ -33,9 +37,10 @@ _Cut = Mapping[SetName, Offset]
 class Beginnings:
     """Lives as long as the process."""
 
-    def __init__(self, sources: EventSources, moments: QuietMoments) -> None:
+    def __init__(self, sources: EventSources, moments: QuietMoments, read_decision: ReadDecision) -> None:
         self.sources = sources
         self.moments = moments
+        self.read_decision = read_decision
 
     def opening(self, request: pb.OpenSubscriptionRequest) -> "Opening":
         return Opening(self, request)
@@ -167,8 +172,12 @@ class Opening:
         deadline = time.monotonic() + FIRST_CUT_SECONDS
         while True:
             floors = _floors(self._opened)
-            stands, looked_at = await self._all_stands(floors)
-            cut = await asyncio.to_thread(first_cut, floors, stands)
+            stands, commits, looked_at = await self._look(floors)
+            cut = await asyncio.to_thread(first_cut, floors, stands, commits)
+            halves = await asyncio.to_thread(perhaps_halves, stands)
+            if cut is not None and await self._has_committed(halves, deadline):
+                # In a set that has forgotten it, perhaps, and in front of the floor.
+                cut = None
             if cut is not None and any(offset.index > looked_at[name] for name, offset in cut.items()):
                 # It ended behind that, while it was asked for; and others, that nobody has asked for, in front of it perhaps.
                 cut = None
@@ -180,17 +189,18 @@ class Opening:
                 raise Rejected(
                     ErrorCode.UNAVAILABLE,
                     f"group {self._request.group!r} cannot begin: a transaction over several sets has ended in some of them"
-                    " only",
+                    " only, or may have, so long ago that they do not know it any more",
                 )
             await asyncio.sleep(LOOK_SECONDS)
             # Where transactions overlap without end, there is no other closed cut above the floors.
             await self._beginnings.moments.make()
 
-    async def _all_stands(
+    async def _look(
         self, floors: Mapping[SetName, Offset]
-    ) -> tuple[dict[GlobalId, dict[SetName, BranchStands]], dict[SetName, LogIndex]]:
-        """Of every transaction that is prepared somewhere, or has committed behind a floor, as far as each log was looked at."""
+    ) -> tuple[Stands, Commits, dict[SetName, LogIndex]]:
+        """At every transaction that is prepared somewhere, or has committed behind a floor, as far as each log was looked at."""
         xids: dict[GlobalId, bytes] = {}
+        commits: dict[GlobalId, dict[SetName, list[JointCommit]]] = {}
         committed: dict[SetName, LogIndex] = {}
         looked_at: dict[SetName, LogIndex] = {}
         for name in floors:
@@ -200,12 +210,33 @@ class Opening:
             # What was not prepared any more has ended in a part of the log that a backup may not know yet.
             while True:
                 log = await self._sources.log_of(name, offset, 0, committed[name])
-                xids.update({joint.global_id: joint.xid for joint in log.joint_commits})
+                await asyncio.to_thread(_take, log.joint_commits, name, xids, commits)
                 offset = log.end
                 if log.is_end:
                     break
             looked_at[name] = offset.index
-        return await ask_stands(self._sources, floors, xids), looked_at
+        return await ask_stands(self._sources, floors, xids), commits, looked_at
+
+    async def _has_committed(self, transactions: Iterable[GlobalId], deadline: float) -> bool:
+        """Whether one of these may have, in any set, by what the decision log says, or does not say until the deadline. Those
+        that are undecided have not."""
+        for global_id in transactions:
+            view = await self._beginnings.read_decision(global_id)
+            is_undecided = view is not None and view.participants is not None and view.decision is None
+            if not is_undecided or time.monotonic() >= deadline:
+                return True
+        return False
+
+
+def _take(
+    joints: Iterable[JointCommit],
+    name: SetName,
+    xids: dict[GlobalId, bytes],
+    commits: dict[GlobalId, dict[SetName, list[JointCommit]]],
+) -> None:
+    for joint in joints:
+        xids[joint.global_id] = joint.xid
+        commits.setdefault(joint.global_id, {}).setdefault(name, []).append(joint)
 
 
 def _by_global_id(xids: Iterable[bytes]) -> dict[GlobalId, bytes]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.ids import SetName
-from services.broker.core.events.planning import BranchStands
+from services.broker.core.events.first_cut import BranchStands
 from services.broker.events.sources import EventSources
 
 ASKED_MAX = 500

@@ -17,7 +17,7 @@ from lockstep.runtime.status import error_from
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import Offset
-from services.broker.events.beginnings import Beginnings
+from services.broker.events.beginnings import Beginnings, ReadDecision
 from services.broker.events.groups import Groups
 from services.broker.events.planner import Planner
 from services.broker.events.quiet_moments import QuietMoments
@@ -30,10 +30,12 @@ TAIL_LOOK_SECONDS = 0.05
 class EventsService:
     """Lives as long as the process; hosted by its gRPC server."""
 
-    def __init__(self, sources: EventSources, moments: QuietMoments, channels: Channels) -> None:
+    def __init__(
+        self, sources: EventSources, moments: QuietMoments, read_decision: ReadDecision, channels: Channels
+    ) -> None:
         self._sources = sources
         self._channels = channels
-        beginnings = Beginnings(sources, moments)
+        beginnings = Beginnings(sources, moments, read_decision)
         self.groups = Groups(sources, beginnings)
         self.planner = Planner(sources, beginnings, moments)
 

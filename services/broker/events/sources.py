@@ -17,14 +17,8 @@ from lockstep.runtime.clock import read_now
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.planning import (
-    BranchStands,
-    JointCommit,
-    LogView,
-    Mark,
-    Offset,
-    joint_commit,
-)
+from services.broker.core.events.first_cut import BranchStands
+from services.broker.core.events.planning import JointCommit, LogView, Mark, Offset, joint_commit
 from services.broker.events.broker_errors import BrokerErrors
 from services.broker.events.journal import JournalReader
 from services.broker.events.loaded_set import loaded_set
@@ -250,6 +244,7 @@ class EventSources:
                     end.is_committed,
                     LogIndex(end.forgotten_up_to),
                     LogIndex(end.first_index),
+                    end.may_be_forgotten,
                 ),
                 Epoch(end.epoch),
             )
@@ -274,6 +269,7 @@ class EventSources:
                     epoch=events.offset_at(end.index).epoch,
                     forgotten_up_to=end.forgotten_up_to,
                     first_index=end.first_index,
+                    may_be_forgotten=end.may_be_forgotten,
                 )
             return response
 

@@ -18,6 +18,7 @@ from lockstep.core.server_messages import BranchEnd, BranchesFound, Subscription
 from lockstep.core.set_state import SetState
 from lockstep.core.transaction_states import COMMITS
 from lockstep.core.xid import Xid
+from services.primary.core import used_names
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
 
@@ -165,7 +166,7 @@ def _find_branches(
         return
     found: list[BranchEnd] = []
     for xid in request.xids:
-        found.append(_end_of(context.state, xid))
+        found.append(_end_of(context, xid))
         yield _END_COST
     ends = tuple(found)
     stream.questions_waiting -= 1
@@ -173,24 +174,33 @@ def _find_branches(
     streams.tell_answer(stream, lambda: BranchesFound(*streams.head(), request.request, ends, prepared))
 
 
-def _end_of(state: SetState, xid: bytes) -> BranchEnd:
+def _end_of(context: Context, xid: bytes) -> BranchEnd:
     """Of the branch, or branches, that the transaction of this branch has here."""
-    name = _name(xid)
+    name, state = _name(xid), context.state
     if name is None:
         return BranchEnd()
-    is_prepared, ended = False, []
+    is_prepared, is_open, ended = False, False, []
     for sibling in branch_encodings(name.global_id, name.generation):
         buffer = state.transactions.find_xid(sibling)
-        if buffer is not None and buffer.is_prepared:
-            is_prepared = True
+        if buffer is not None:
+            is_prepared |= buffer.is_prepared
+            is_open |= not buffer.is_prepared
         elif (found := state.outcomes.find_xid(sibling)) is not None:
             ended.append(found[1])
+    # Nothing of it is committed before all of it is prepared.
+    may_be_forgotten = not is_open and used_names.may_be_forgotten(context, xid)
     if not ended:
-        return BranchEnd(is_prepared) if is_prepared else BranchEnd(forgotten_up_to=state.retention_floor)
+        floor = LogIndex(0) if is_prepared else state.retention_floor
+        return BranchEnd(is_prepared, forgotten_up_to=floor, may_be_forgotten=may_be_forgotten)
     indexes = [outcome.index for outcome in ended]
     first, last = min(indexes), max(indexes)
-    is_committed = any(outcome.state in COMMITS for outcome in ended)
-    return BranchEnd(is_prepared, last, is_committed, first_index=first if first < last else LogIndex(0))
+    return BranchEnd(
+        is_prepared,
+        last,
+        any(outcome.state in COMMITS for outcome in ended),
+        first_index=first if first < last else LogIndex(0),
+        may_be_forgotten=may_be_forgotten,
+    )
 
 
 def _name(xid: bytes) -> BranchName | None:

@@ -18,9 +18,14 @@ def objection(context: Context, xid: bytes, *, has_ended: bool) -> str:
     if has_ended and is_ours(Xid.decode(xid)):
         # It repeats work that was decided already.
         return "has ended, and our coordinator gives no name twice"
-    if 0 < begun_ms_of(xid) <= horizon_ms(context):
+    if may_be_forgotten(context, xid):
         return "was begun when others were whose ends are forgotten here: it may have ended, too"
     return ""
+
+
+def may_be_forgotten(context: Context, xid: bytes) -> bool:
+    """Whether a branch of this name, of which the state knows nothing, may have ended here."""
+    return 0 < begun_ms_of(xid) <= horizon_ms(context)
 
 
 def horizon_ms(context: Context) -> int:

@@ -360,37 +360,6 @@ class Cutting:
         }
 
 
-class BranchStands(NamedTuple):
-    """A branch's end, and the epoch of the record that ended it."""
-
-    end: BranchEnd
-    epoch: Epoch
-
-
-def first_cut(
-    floors: Mapping[SetName, Offset], stands: Mapping[GlobalId, Mapping[SetName, BranchStands]]
-) -> dict[SetName, Offset] | None:
-    """The lowest closed cut at or above `floors`: where a new group begins. None while a transaction that lies partly below it is
-    still to end.
-
-    `stands`: all branches of every transaction of our coordinator that has one which is prepared, or ended behind a floor.
-    """
-    cut = dict(floors)
-    is_changed = True
-    while is_changed:
-        is_changed = False
-        for branches in stands.values():
-            firsts = {name: stand.end.first_index or stand.end.index for name, stand in branches.items()}
-            if not any(0 < first <= cut[name].index for name, first in firsts.items()):
-                continue
-            for name, stand in branches.items():
-                if stand.end.is_prepared:
-                    return None
-                if stand.end.index > cut[name].index:
-                    cut[name], is_changed = Offset(stand.end.index, stand.epoch), True
-    return cut
-
-
 def split_points(start: Offset, end: Offset, marks: Sequence[Mark]) -> list[Offset]:
     """Marks inside a range, about `SPLIT_EVENTS` apart."""
     found: list[Offset] = []

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep.core.branch_names import GLOBAL_ID_BYTES, PARTICIPANTS_MAX, GlobalId, branch_xid, generation_tag
+from lockstep.core.branch_names import (
+    GLOBAL_ID_BYTES,
+    PARTICIPANTS_MAX,
+    RANDOM_BYTES,
+    GlobalId,
+    branch_xid,
+    generation_tag,
+    new_global_id,
+)
 from lockstep.core.commands import (
     CommitBranchCommand,
     EndCommand,
@@ -414,6 +422,27 @@ def test_a_transaction_is_found_by_the_name_of_any_of_its_branches(caller: Calle
     client = dtx_client(caller)
     prepare(client, xid_of(1, PARTICIPANTS_MAX - 1))
     assert caller.find(xid_of(1, 3)).ends == (BranchEnd(is_prepared=True),)
+
+
+def test_a_name_that_is_as_old_as_what_is_forgotten_may_be_so_itself() -> None:
+    """But for one that has an open branch: nothing of its transaction has been committed."""
+    rig = Rig(PrimarySettings(outcomes_max=1))
+    caller = Caller(rig)
+    client = dtx_client(caller)
+    names = [branch_xid(new_global_id(rig.wall_ms + at, bytes(RANDOM_BYTES)), 0, TAG) for at in range(5)]
+    for prepared in (names[1], names[3]):
+        prepare(client, prepared)
+    client.ok(StartCommand(0, names[2].encode()))
+    client.ok(EndCommand(0, names[2].encode(), 0))
+    client.ok(CommitBranchCommand(0, names[3].encode()))
+    for _ in range(3):
+        client.commit(client.begin(), 0)
+        rig.pass_time(1_000)
+    floor = rig.state.retention_floor
+    nothing = BranchEnd(forgotten_up_to=floor)
+    lost = BranchEnd(forgotten_up_to=floor, may_be_forgotten=True)
+    still_prepared = BranchEnd(is_prepared=True, may_be_forgotten=True)
+    assert caller.find(*names).ends == (lost, still_prepared, nothing, lost, nothing)
 
 
 def test_branches_of_other_coordinators_are_not_asked_for(caller: Caller) -> None:

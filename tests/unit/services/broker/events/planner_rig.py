@@ -4,17 +4,21 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from random import Random
 from typing import cast
 
+from lockstep.core.branch_names import GlobalId
+from lockstep.core.decision_log import LogView as DecisionView
+from lockstep.core.decision_log import ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.ids import Incarnation, LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.planning import BranchStands, LogView, Offset
+from services.broker.core.events.first_cut import BranchStands
+from services.broker.core.events.planning import LogView, Offset
 from services.broker.events.beginnings import Beginnings
 from services.broker.events.groups import Groups
 from services.broker.events.planner import Planner
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.sources import NOTHING, EventSources, offset_of, wire_offset
-from tests.unit.services.broker.core.events.planning_world import Joint, World, at, global_id, xid_of
+from tests.unit.services.broker.core.events.planning_world import TAG, Joint, World, at, global_id, xid_of
 
 ONE, TWO, THREE = SetName("set0"), SetName("set1"), SetName("set2")
 
@@ -146,14 +150,36 @@ class Moments:
         return self.is_possible
 
 
+class Decisions:
+    """The decision log of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.is_silent = False
+        self.asked_total = 0
+
+    async def read(self, name: GlobalId) -> DecisionView | None:
+        self.asked_total += 1
+        joint = next(joint for joint in self._world.joints if joint.name == name)
+        participants = ParticipantsEntry((), TAG, Incarnation("coordinator"), 0)
+        decision = Verdict.COMMIT if joint.committed else None
+        return None if self.is_silent else DecisionView(participants=participants, decision=decision)
+
+
+async def nothing_decided(name: GlobalId) -> DecisionView | None:
+    """The decision log of a world without transactions."""
+    return DecisionView()
+
+
 class Rig:
     def __init__(self, sets: int = 2) -> None:
         self.world = World(Random(0), sets)
         self.world.skews = dict.fromkeys(self.world.logs, 0)
         self.sources = Sources(self.world)
         self.moments = Moments(self.world)
+        self.decisions = Decisions(self.world)
         sources, moments = cast(EventSources, self.sources), cast(QuietMoments, self.moments)
-        beginnings = Beginnings(sources, moments)
+        beginnings = Beginnings(sources, moments, self.decisions.read)
         self.groups = Groups(sources, beginnings)
         self.planner = Planner(sources, beginnings, moments)
 

@@ -35,6 +35,7 @@ from services.broker.events.sources import EventSources, wire_offset
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
+from tests.unit.services.broker.events.planner_rig import nothing_decided
 from tests.unit.services.broker.events.test_set_events import JournalInMemory
 from tests.unit.services.broker.events.test_set_names import nothing_read
 from tests.unit.services.primary.primary_rig import OWN, SET, Rig
@@ -107,7 +108,7 @@ class Broker:
         journal = JournalInMemory([*self.after.core.context.writer.log.frames_after(LogIndex(0))])
         self.sources.events = SetEvents(SET, self._loaded, journal)
         self.service = EventsService(
-            self.sources, QuietMoments(self._find_none, self._channels), self._channels
+            self.sources, QuietMoments(self._find_none, self._channels), nothing_decided, self._channels
         )
         self._server = make_server()
         self._server.add_generic_rpc_handlers((self.service.handlers(),))

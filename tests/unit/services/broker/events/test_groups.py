@@ -13,9 +13,10 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.planning import BranchStands, Offset
+from services.broker.core.events.first_cut import BranchStands
+from services.broker.core.events.planning import Offset
 from services.broker.events.sources import NOTHING, offset_of
-from tests.unit.services.broker.core.events.planning_world import at
+from tests.unit.services.broker.core.events.planning_world import Joint, at
 from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends
 
 
@@ -439,3 +440,71 @@ async def test_a_group_that_is_closed_meanwhile_begins_in_no_set_that_came_since
     rig.world.append(ONE, 1)
     begun = {ONE: at(3 if is_opened else 4), TWO: at(3), THREE: NOTHING}
     assert await rig.open() == begun, "a new one, from when it was opened"
+
+
+def told_of(rig: Rig, joint: Joint, begun: dict[str, Offset]) -> set[bool]:
+    """Whether a group that began there is told of each half of a transaction."""
+    return {begun[name].index < index for name, index in joint.committed.items()}
+
+
+async def test_a_group_that_begins_waits_for_what_has_ended_so_long_ago_that_it_is_forgotten() -> None:
+    """One set was away while others committed their half of a transaction, and forgot how that ended: it was long, or they ended
+    very many since."""
+    rig = Rig()
+    joint = rig.prepared(ONE, TWO)
+    rig.commit(joint, ONE)
+    rig.world.forgotten[ONE] = len(rig.world.logs[ONE])
+    asyncio.get_running_loop().call_later(0.3, rig.commit, joint, TWO)
+    begun = await rig.open()
+    await asyncio.sleep(0.4)
+    assert told_of(rig, joint, begun) == {False}
+    planned = ends(await rig.plan(begun))
+    assert all(index <= planned[name].index for name, index in joint.committed.items())
+
+
+async def test_a_group_begins_behind_a_half_whose_other_half_is_forgotten() -> None:
+    rig = Rig()
+    joint = rig.prepared(ONE, TWO)
+    rig.commit(joint, ONE)
+    original = rig.sources.stands
+
+    async def stands(
+        set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        if joint.prepared:
+            rig.commit(joint, TWO)
+            rig.world.forgotten = {name: len(log) for name, log in rig.world.logs.items()}
+        return await original(set_name, xids)
+
+    rig.sources.stands = stands  # type: ignore[method-assign]
+    begun = await rig.open()
+    assert begun == {ONE: at(2), TWO: at(2)}
+    assert not rig.decisions.asked_total, "nothing is prepared"
+
+
+async def test_a_group_that_begins_does_not_wait_for_what_is_undecided_however_old_it_is() -> None:
+    """A worker has not come back, and his coordinator has not given up yet."""
+    rig = Rig()
+    old, young = rig.prepared(TWO), rig.prepared(ONE, TWO)
+    for name in (ONE, TWO):
+        rig.commit(young, name)
+    rig.world.forgotten[ONE] = len(rig.world.logs[ONE])
+    assert await rig.open() == {ONE: at(2), TWO: at(3)}
+    assert rig.decisions.asked_total == 1
+    assert old.prepared == [TWO]
+
+
+async def test_a_group_does_not_begin_where_nobody_knows_whether_a_half_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.broker.events.beginnings.FIRST_CUT_SECONDS", 0.3)
+    rig = Rig()
+    joint = rig.prepared(ONE, TWO)
+    rig.commit(joint, ONE)
+    rig.world.forgotten[ONE] = len(rig.world.logs[ONE])
+    rig.decisions.is_silent = True
+    with pytest.raises(Rejected, match="so long ago that they do not know it any more") as caught:
+        await rig.open()
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    rig.commit(joint, TWO)
+    assert told_of(rig, joint, await rig.open()) == {False}

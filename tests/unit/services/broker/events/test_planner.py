@@ -11,7 +11,8 @@ import pytest
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.clock import read_now
-from services.broker.core.events.planning import Cutting, LogView, first_cut
+from services.broker.core.events.first_cut import first_cut
+from services.broker.core.events.planning import Cutting, LogView
 from services.broker.events.sources import NOTHING, offset_of
 from tests.unit.services.broker.core.events.planning_world import at
 from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends

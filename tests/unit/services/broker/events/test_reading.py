@@ -29,6 +29,7 @@ from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
 from tests.unit.lockstep.core.history import SET, Log, message
+from tests.unit.services.broker.events.planner_rig import nothing_decided
 from tests.unit.services.broker.events.test_set_events import JournalInMemory
 from tests.unit.services.broker.events.test_set_names import nothing_read
 
@@ -64,7 +65,10 @@ class Rig:
     async def start(self) -> None:
         for name, server in self._servers.items():
             events = EventsService(
-                self._sources(name), QuietMoments(self._find_none, self._channels), self._channels
+                self._sources(name),
+                QuietMoments(self._find_none, self._channels),
+                nothing_decided,
+                self._channels,
             )
             server.add_generic_rpc_handlers((events.handlers(),))
             self.addresses[name] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

@@ -28,6 +28,7 @@ from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
 from tests.unit.lockstep.core.history import SET
 from tests.unit.services.broker.core.events.planning_world import at
+from tests.unit.services.broker.events.planner_rig import nothing_decided
 from tests.unit.services.broker.events.test_set_names import nothing_read
 
 IN_SYNC = [BrokerId(name) for name in ("b1", "b2", "b3")]
@@ -100,7 +101,9 @@ class Rig:
         )
         self._address = ""
         self._server = make_server()
-        events = EventsService(self.sources, QuietMoments(self._find_none, self._channels), self._channels)
+        events = EventsService(
+            self.sources, QuietMoments(self._find_none, self._channels), nothing_decided, self._channels
+        )
         self._server.add_generic_rpc_handlers((events.handlers(),))
 
     async def start(self) -> None:

@@ -11,15 +11,8 @@ from random import Random
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
 from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.server_messages import BranchEnd
-from services.broker.core.events.planning import (
-    BranchStands,
-    Cut,
-    Cutting,
-    LogView,
-    Mark,
-    Offset,
-    joint_commit,
-)
+from services.broker.core.events.first_cut import BranchStands
+from services.broker.core.events.planning import Cut, Cutting, LogView, Mark, Offset, joint_commit
 
 START = Offset(LogIndex(0), Epoch(0))
 EPOCH = Epoch(1)
@@ -205,10 +198,27 @@ class World:
         return self._sets[joint]
 
     def _end(self, joint: Joint, name: SetName) -> BranchEnd:
+        is_old = name not in joint.to_prepare and self._begun(joint) <= self._horizon(name)
         forgotten = LogIndex(self.forgotten.get(name, 0))
         if name not in joint.prepared and joint.ended.get(name, 0) <= forgotten:
-            return BranchEnd(forgotten_up_to=forgotten)
-        return BranchEnd(name in joint.prepared, LogIndex(joint.ended.get(name, 0)), name in joint.committed)
+            return BranchEnd(forgotten_up_to=forgotten, may_be_forgotten=is_old)
+        return BranchEnd(
+            name in joint.prepared,
+            LogIndex(joint.ended.get(name, 0)),
+            name in joint.committed,
+            may_be_forgotten=is_old,
+        )
+
+    def _begun(self, joint: Joint) -> int:
+        return int.from_bytes(joint.name, "big")
+
+    def _horizon(self, name: SetName) -> int:
+        """When the youngest transaction was begun whose end a set has forgotten."""
+        forgotten = self.forgotten.get(name, 0)
+        return max(
+            (self._begun(joint) for joint in self.joints if 0 < joint.ended.get(name, 0) <= forgotten),
+            default=0,
+        )
 
     # --- what is true -------------------------------------------------------------------------------------------------
 

@@ -6,21 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
+from lockstep.core.ids import LogIndex, SetName, TimeMs
 from lockstep.core.server_messages import BranchEnd
 from lockstep.core.xid import Xid
 from services.broker.core.events.planning import (
     SPLIT_EVENTS,
-    BranchStands,
     Cut,
     Cutting,
     JointCommit,
     LogView,
     Mark,
-    Offset,
     choose,
     close,
-    first_cut,
     joint_commit,
     split_points,
 )
@@ -104,27 +101,6 @@ def test_plans_reach_the_end_once_everything_has_ended_and_is_seen(
 
 
 @pytest.mark.fuzz
-@given(WORLDS, st.integers(1, 60))
-def test_a_group_begins_at_a_closed_cut(world: World, steps: int) -> None:
-    floors: dict[SetName, Offset] = {}
-    names = sorted(world.logs)
-    for step in range(steps):
-        world.step()
-        # The sets are asked one after the other, while the world goes on.
-        if step % (steps // len(names) + 1) == 0:
-            floors[names[len(floors)]] = at(len(world.logs[names[len(floors)]]))
-    for name in names[len(floors) :]:
-        floors[name] = at(len(world.logs[name]))
-    cut = first_cut(floors, world.stands(joint.name for joint in world.joints))
-    if cut is None:
-        world.finish()
-        cut = first_cut(floors, world.stands(joint.name for joint in world.joints))
-    assert cut is not None, "everything has ended"
-    assert not list(world.torn(cut))
-    assert all(cut[name].index >= floor.index for name, floor in floors.items())
-
-
-@pytest.mark.fuzz
 @given(WORLDS, st.integers(0, 60))
 def test_outcomes_that_are_forgotten_tear_nothing_that_is_looked_at(world: World, steps: int) -> None:
     """Who reads an old log: the commits are there, and nobody remembers the branches."""
@@ -192,24 +168,6 @@ def test_plans_go_on_although_transactions_overlap_without_end(many: int) -> Non
     assert moved(World(Random(many), 3), many, with_moments=False) < 10, (
         "by chance there is hardly a closed cut"
     )
-
-
-@pytest.mark.fuzz
-@given(WORLDS, st.sampled_from((2, 16, 64)))
-def test_a_group_begins_in_a_quiet_moment_at_the_latest(world: World, many: int) -> None:
-    floors: dict[SetName, Offset] = {}
-    for name in sorted(world.logs):
-        for _ in range(2 * many):
-            world.work(many)
-        floors[name] = at(len(world.logs[name]))
-    world.make_quiet()
-    quiet = {name: len(log) for name, log in world.logs.items()}
-    for _ in range(many):
-        world.work(many)
-    cut = first_cut(floors, world.stands(joint.name for joint in world.joints))
-    assert cut is not None
-    assert not list(world.torn(cut))
-    assert all(floors[name].index <= cut[name].index <= end for name, end in quiet.items())
 
 
 # --- histories ----------------------------------------------------------------------------------------------------------
@@ -410,29 +368,6 @@ def test_events_in_front_of_a_held_commit_are_planned_and_counted() -> None:
 # --- small words --------------------------------------------------------------------------------------------------------
 
 
-def test_a_first_cut_waits_for_a_transaction_that_has_ended_below_it_in_one_set_only() -> None:
-    stand = {
-        ONE: BranchStands(BranchEnd(index=LogIndex(4)), EPOCH),
-        TWO: BranchStands(BranchEnd(True), EPOCH),
-    }
-    assert first_cut({ONE: at(4), TWO: at(9)}, {global_id(1): stand}) is None
-    assert first_cut({ONE: at(3), TWO: at(9)}, {global_id(1): stand}) == {ONE: at(3), TWO: at(9)}
-
-
-def test_a_first_cut_takes_in_the_halves_of_what_lies_below_it() -> None:
-    def stands(one: int, two: int) -> dict[SetName, BranchStands]:
-        return {
-            ONE: BranchStands(BranchEnd(index=LogIndex(one)), EPOCH),
-            TWO: BranchStands(BranchEnd(index=LogIndex(two)), Epoch(2)),
-        }
-
-    floors = {ONE: at(4), TWO: at(9)}
-    assert first_cut(floors, {}) == floors
-    chained = {global_id(1): stands(4, 12), global_id(2): stands(7, 11)}
-    assert first_cut(floors, chained) == {ONE: at(7), TWO: Offset(LogIndex(12), Epoch(2))}
-    assert first_cut(floors, {global_id(1): stands(5, 12)}) == floors
-
-
 def test_branches_of_other_coordinators_are_no_joint_commits() -> None:
     foreign = Xid(1, b"theirs", b"1").encode()
     assert joint_commit(foreign, LogIndex(5), EPOCH, TimeMs(1)) is None
@@ -532,15 +467,6 @@ def test_a_plan_has_all_branches_of_a_transaction_in_one_set_or_none(
         )
         cutting.learn({(name, joint): stands for name, joints in asked.items() for joint in joints})
     assert not 3 <= cutting.cut.ends[ONE].index < 5, "one half of it"
-
-
-def test_a_group_begins_behind_all_branches_of_a_transaction_in_one_set_or_before_them() -> None:
-    """The first of them ended at 3, the group's floor is at 4, and the second one ended at 5, or is prepared."""
-    both = BranchEnd(index=LogIndex(5), is_committed=True, first_index=LogIndex(3))
-    assert first_cut({ONE: at(4)}, {global_id(1): {ONE: BranchStands(both, EPOCH)}}) == {ONE: at(5)}
-    half = BranchEnd(is_prepared=True, index=LogIndex(3), is_committed=True)
-    assert first_cut({ONE: at(4)}, {global_id(1): {ONE: BranchStands(half, EPOCH)}}) is None
-    assert first_cut({ONE: at(2)}, {global_id(1): {ONE: BranchStands(both, EPOCH)}}) == {ONE: at(2)}
 
 
 def test_branches_of_one_set_hold_each_other_when_their_outcomes_are_forgotten() -> None:
