@@ -21,6 +21,7 @@ from lockstep.cli.connection import (
 )
 from lockstep.client import Client, Consumer, ErrorCode, InDoubt, LockstepError, Message, Rejected, Session
 from lockstep.core.deaths import DeathReason, Deaths
+from lockstep.core.priority_levels import PRIORITY_DEFAULT, PRIORITY_MAX
 
 Queue = Annotated[str, typer.Argument(help="Name of the queue.")]
 BATCH = 500
@@ -39,6 +40,9 @@ def publish(
     exchange: Annotated[str, typer.Option(help="Publish through this exchange.")] = "",
     transient: Annotated[bool, typer.Option("--transient", help="Not durable.")] = False,
     ttl_ms: Annotated[int, typer.Option(help="Expires after this; 0: never.")] = 0,
+    priority: Annotated[
+        int, typer.Option(min=0, max=PRIORITY_MAX, help="Higher ones are delivered first.")
+    ] = PRIORITY_DEFAULT,
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,
 ) -> None:
@@ -53,7 +57,12 @@ def publish(
         async with client.session() as session:
             answers = await _publish(
                 lambda some: session.publish_soon(
-                    target, some, exchange=exchange, durable=not transient, ttl_ms=ttl_ms
+                    target,
+                    some,
+                    exchange=exchange,
+                    durable=not transient,
+                    ttl_ms=ttl_ms,
+                    priority=priority,
                 ),
                 [bodies[at : at + BATCH] for at in range(0, len(bodies), BATCH)],
             )
@@ -144,6 +153,7 @@ def consume(
                             "body": message.body,
                             "delivery_count": message.delivery_count,
                             "deaths": shown_deaths(message.deaths),
+                            "priority": message.priority,
                         }
                     )
                 else:
@@ -209,6 +219,7 @@ def browse(
                             "delivery_count": message.delivery_count,
                             "is_durable": message.is_durable,
                             "deaths": shown_deaths(message.deaths),
+                            "priority": message.priority,
                         }
                     )
                 else:

@@ -140,7 +140,13 @@ async def move(session: Session, taken: list[Message], targets: list[str], moved
             await transaction.accept(*taken)
             for target in targets:
                 copies = [
-                    OutgoingMessage(message.properties, message.body, message.is_durable, message.ttl_ms)
+                    OutgoingMessage(
+                        message.properties,
+                        message.body,
+                        message.is_durable,
+                        message.ttl_ms,
+                        priority=message.priority,
+                    )
                     for message in taken
                 ]
                 published.append((target, await transaction.publish(target, copies)))

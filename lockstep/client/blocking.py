@@ -32,6 +32,7 @@ from lockstep.core.commands import OutgoingMessage, QueueOptions
 from lockstep.core.deaths import Deaths
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.server_messages import (
     DeliveredMessage,
     Description,
@@ -281,6 +282,7 @@ class Session(_Closing):
         durable: bool = True,
         ttl_ms: int = 0,
         headers: Headers = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> None:
         self._loop.run(
             self._inner.publish(
@@ -291,6 +293,7 @@ class Session(_Closing):
                 durable=durable,
                 ttl_ms=ttl_ms,
                 headers=headers,
+                priority=priority,
             )
         )
 
@@ -332,6 +335,7 @@ class Message(_OnLoop):
         self.delivery_count: int = inner.delivery_count
         self.deaths: Deaths = inner.deaths
         self.annotations: bytes = inner.annotations
+        self.priority: int = inner.priority
 
     def __repr__(self) -> str:
         return repr(self.inner)
@@ -416,6 +420,7 @@ class Transaction(_OnLoop):
         durable: bool = True,
         ttl_ms: int = 0,
         headers: Headers = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> None:
         listed = _listed(messages)
 
@@ -428,6 +433,7 @@ class Transaction(_OnLoop):
                 durable=durable,
                 ttl_ms=ttl_ms,
                 headers=headers,
+                priority=priority,
             )
 
         self._loop.run(published())

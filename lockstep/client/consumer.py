@@ -90,6 +90,11 @@ class Message:
         """What AMQP clients said that had it before and gave it back: AMQP's keys and values in turn, encoded."""
         return self._content.annotations
 
+    @property
+    def priority(self) -> int:
+        """0 to 9; higher ones are delivered first."""
+        return self._content.priority
+
     def accept(self) -> Confirmation:
         """It is done: take it from the queue."""
         return self._consumer.settle(self, Disposition.ACCEPT)

@@ -25,6 +25,7 @@ from lockstep.client.transaction_state import TransactionState
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import SetName, TransactionKey, transaction_id
 from lockstep.core.postgres_gid import gid_of
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.xid_codec import decode_xid
@@ -116,6 +117,7 @@ class DistributedTransaction:
         durable: bool = True,
         ttl_ms: int = 0,
         headers: Headers = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> None:
         """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails then, so does
         the commit. What raises here is not in it: whoever goes on all the same commits the rest."""
@@ -130,6 +132,7 @@ class DistributedTransaction:
             durable=durable,
             ttl_ms=ttl_ms,
             headers=headers,
+            priority=priority,
         )
 
     async def accept(self, *messages: Message) -> None:

@@ -19,6 +19,7 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import SetName, TransactionKey
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.wire_numbers import known
 from lockstep.core.xa import EXCEPTIONS, BranchState, XaStatus
 from lockstep.core.xid import Xid
@@ -62,9 +63,10 @@ class Branch:
         durable: bool = True,
         ttl_ms: int = 0,
         headers: Headers = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> Confirmation:
         """Publishes if the branch commits. The confirmation need not be awaited: if the operation fails, so does the branch."""
-        batch = outgoing(messages, properties, durable, ttl_ms, headers)
+        batch = outgoing(messages, properties, durable, ttl_ms, headers, priority)
         return self.batches.publish(exchange, routing_key, batch, self.key)
 
     def accept(self, message: Message) -> Confirmation:

@@ -30,6 +30,7 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import QueuePosition, SetName
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.runtime.tracing import tracing
 
 _ELSEWHERE = {ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS, ErrorCode.OTHER_SET}
@@ -137,6 +138,7 @@ class Session:
         durable: bool = True,
         ttl_ms: int = 0,
         headers: Headers = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> None:
         """Publishes one message or many, all or none; returns when they are durable at every in-sync member.
 
@@ -151,6 +153,7 @@ class Session:
                 durable=durable,
                 ttl_ms=ttl_ms,
                 headers=headers,
+                priority=priority,
             )
         )
 
@@ -164,12 +167,13 @@ class Session:
         durable: bool = True,
         ttl_ms: int = 0,
         headers: Headers = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> Confirmation:
         """As `publish`, and returns as soon as they are on their way, with what to wait for. Waits while too much is."""
         session, batches = await self.of_target(exchange, routing_key)
         await session.room()
         return batches.publish(
-            exchange, routing_key, outgoing(messages, properties, durable, ttl_ms, headers), None
+            exchange, routing_key, outgoing(messages, properties, durable, ttl_ms, headers, priority), None
         )
 
     async def consume(

@@ -29,6 +29,7 @@ from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey, transaction_id
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 
 
 class SessionPort(Protocol):
@@ -102,10 +103,11 @@ class Transaction:
         durable: bool = True,
         ttl_ms: int = 0,
         headers: Headers = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> Confirmation:
         """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails then, so does
         the commit. What raises here is not in it: whoever goes on all the same commits the rest."""
-        batch = outgoing(messages, properties, durable, ttl_ms, headers)
+        batch = outgoing(messages, properties, durable, ttl_ms, headers, priority)
         place = await self._session.of_target(exchange, routing_key)
         await place[0].room()
         batches, key = await self._enter(place)

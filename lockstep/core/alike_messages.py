@@ -8,14 +8,15 @@ from itertools import chain
 from typing import overload
 
 from lockstep.core.commands import OutgoingMessage
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 
-_Kind = tuple[bytes, bool, int, tuple[tuple[str, str], ...]]
+_Kind = tuple[bytes, bool, int, tuple[tuple[str, str], ...], int]
 
 
 class AlikeMessages(Sequence[OutgoingMessage]):
     """`bodies` is not changed any more. All else as in `OutgoingMessage`."""
 
-    __slots__ = ("bodies", "headers", "is_durable", "properties", "ttl_ms")
+    __slots__ = ("bodies", "headers", "is_durable", "priority", "properties", "ttl_ms")
 
     def __init__(
         self,
@@ -24,12 +25,14 @@ class AlikeMessages(Sequence[OutgoingMessage]):
         is_durable: bool = True,
         ttl_ms: int = 0,
         headers: tuple[tuple[str, str], ...] = (),
+        priority: int = PRIORITY_DEFAULT,
     ) -> None:
         self.bodies = bodies
         self.properties = properties
         self.is_durable = is_durable
         self.ttl_ms = ttl_ms
         self.headers = headers
+        self.priority = priority
 
     def __repr__(self) -> str:
         return f"AlikeMessages({len(self.bodies)} of {self.kind})"
@@ -37,7 +40,7 @@ class AlikeMessages(Sequence[OutgoingMessage]):
     @property
     def kind(self) -> _Kind:
         """What they have in common."""
-        return self.properties, self.is_durable, self.ttl_ms, self.headers
+        return self.properties, self.is_durable, self.ttl_ms, self.headers, self.priority
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -60,7 +63,9 @@ class AlikeMessages(Sequence[OutgoingMessage]):
     __hash__ = None  # type: ignore[assignment]
 
     def _message(self, body: bytes) -> OutgoingMessage:
-        return OutgoingMessage(self.properties, body, self.is_durable, self.ttl_ms, self.headers)
+        return OutgoingMessage(
+            self.properties, body, self.is_durable, self.ttl_ms, self.headers, self.priority
+        )
 
 
 def joined(parts: Sequence[Sequence[OutgoingMessage]]) -> Sequence[OutgoingMessage]:

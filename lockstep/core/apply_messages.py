@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockstep.core.content import Content, size_of, size_of_all
+from lockstep.core.content import Content, priorities_of, size_of, size_of_all
 from lockstep.core.deaths import DeathReason, Deaths, died_again
 from lockstep.core.ids import (
     Epoch,
@@ -22,6 +22,7 @@ from lockstep.core.ids import (
     place,
 )
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages, messages_of
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import (
     Alike,
     Annotate,
@@ -52,9 +53,13 @@ def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None 
         return [Share(queue, None, len(messages), size) for queue in alike.queues]
     assert not isinstance(messages, PackedMessages), "what is packed is alike"
     queues = messages[0].queues
-    if len(messages) == 1 or list(map(_QUEUES, messages)).count(queues) == len(messages):
-        size = size_of_all(messages)
-        return [Share(queue, None, len(messages), size) for queue in queues]
+    if len(messages) == 1:
+        level = messages[0].priority
+        one = None if level == PRIORITY_DEFAULT else (level,)
+        return [Share(queue, None, 1, size_of(messages[0]), one) for queue in queues]
+    if list(map(_QUEUES, messages)).count(queues) == len(messages):
+        size, levels = size_of_all(messages), priorities_of(messages)
+        return [Share(queue, None, len(messages), size, levels) for queue in queues]
     places: dict[QueueId, list[int]] = {}
     sizes: dict[QueueId, int] = {}
     for number, message in enumerate(messages):
@@ -62,7 +67,16 @@ def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None 
         for queue in message.queues:
             places.setdefault(queue, []).append(number)
             sizes[queue] = sizes.get(queue, 0) + size
-    return [Share(queue, numbers, len(numbers), sizes[queue]) for queue, numbers in places.items()]
+    return [
+        Share(
+            queue,
+            numbers,
+            len(numbers),
+            sizes[queue],
+            priorities_of([messages[number] for number in numbers]),
+        )
+        for queue, numbers in places.items()
+    ]
 
 
 def _total_size(shares: Sequence[Share], messages: Sequence[Content] | PackedMessages) -> int:
@@ -104,6 +118,8 @@ def enqueue(
             queue = state.queues.by_id.get(share.queue)
             if queue is not None:
                 queue.append(positions, ids, share.size, is_durable)
+                if share.levels is not None:
+                    queue.prioritise(positions, share.levels)
                 batches.append((queue, positions))
                 durable += is_durable and queue.is_durable
                 transient += not (is_durable and queue.is_durable)
@@ -116,6 +132,8 @@ def enqueue(
         places = share.places if share.places is not None else range(len(ids))
         chosen = [positions[number] for number in places]
         queue.append(chosen, [ids[number] for number in places], share.size, is_durable)
+        if share.levels is not None:
+            queue.prioritise(chosen, share.levels)
         batches.append((queue, chosen))
         more = (1, 0) if is_durable and queue.is_durable else (0, 1)
         for number in places:
@@ -228,12 +246,14 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
     moved: list[tuple[QueuePosition, MessageId, bool]] = []
     annotations: dict[QueuePosition, bytes] = {}
     deaths = _deaths(source, record, first) if record.time_ms else {}
+    levels: list[int] = []
     for number, position in enumerate(record.positions):
         message_id = source.message_id(position)
         if message_id is not None:
             is_entry_durable = source.is_entry_durable(position)
             if is_durable or not is_entry_durable:
                 moved.append((QueuePosition(first + number), message_id, is_entry_durable))
+                levels.append(source.priority(position))
                 if position in source.annotations:
                     annotations[QueuePosition(first + number)] = source.annotations[position]
     removed = source.remove(record.positions, is_durable)
@@ -252,6 +272,8 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
                 target.deaths[position] = deaths[position]
             if position in annotations:
                 target.annotations[position] = annotations[position]
+        if levels.count(PRIORITY_DEFAULT) != len(levels):
+            target.prioritise([position for position, _, _ in moved], levels)
         if state.listener is not None:
             state.tell(state.listener.enqueued, target, [position for position, _, _ in moved])
     release(state.contents, removed)

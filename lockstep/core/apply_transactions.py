@@ -18,6 +18,7 @@ from lockstep.core.apply_wiring import delete_exchange, delete_queue
 from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, TransactionKey, place
 from lockstep.core.items import operation_key, transaction_key
 from lockstep.core.outcomes import Outcome
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import (
     Begin,
     Commit,
@@ -323,22 +324,30 @@ def _published(
     kind: tuple[QueueId, bool] | None = None
     places: list[QueuePosition] = []
     ids: list[MessageId] = []
+    levels: list[int] = []
     size = 0
     for given in buffer.publishes:
         shares = shares_in(state, buffer, given)
         found = (shares[0].queue, given.is_durable) if given.count == len(shares) == 1 else None
         if kind is not None and found != kind:
-            yield (Share(kind[0], None, len(ids), size),), places, ids, kind[1]
-            places, ids, size = [], [], 0
+            yield (_together_in(kind[0], levels, size),), places, ids, kind[1]
+            places, ids, levels, size = [], [], [], 0
         kind = found
         if kind is None:
             yield shares, given.positions_at(index), given.message_ids, given.is_durable
         else:
             places.append(QueuePosition(place(index, given.ordinal)))
             ids.append(MessageId(place(given.index, given.ordinal)))
+            levels.append(shares[0].levels[0] if shares[0].levels is not None else PRIORITY_DEFAULT)
             size += shares[0].size
     if kind is not None:
-        yield (Share(kind[0], None, len(ids), size),), places, ids, kind[1]
+        yield (_together_in(kind[0], levels, size),), places, ids, kind[1]
+
+
+def _together_in(queue: QueueId, levels: list[int], size: int) -> Share:
+    """What a queue gets of messages with these priorities that came one by one."""
+    is_plain = levels.count(PRIORITY_DEFAULT) == len(levels)
+    return Share(queue, None, len(levels), size, None if is_plain else levels)
 
 
 def _give_back(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 
 ANSWERS_KEPT = 1024
 """Answers that a set keeps for each session, and so the most commands that a session may have without having heard of them."""
@@ -98,6 +99,8 @@ class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
     ttl_ms: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     """Only for headers exchanges."""
+    priority: int = PRIORITY_DEFAULT
+    """0 to `PRIORITY_MAX`: higher ones are delivered first."""
 
 
 class PublishCommand(Command, frozen=True):

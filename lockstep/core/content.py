@@ -11,6 +11,7 @@ import google_crc32c
 import msgspec
 
 from lockstep.core.ids import QueueId
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import Message
 
 
@@ -26,19 +27,29 @@ class DroppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_durable: bool
 
     @property
+    def priority(self) -> int:
+        return PRIORITY_DEFAULT
+
+    @property
     def size(self) -> int:
         return self.properties_bytes + self.body_bytes
 
 
+class DroppedPrioritised(DroppedMessage, frozen=True, array_like=True, gc=False):
+    """The same of a message whose priority is not the default one: most have no room for that."""
+
+    priority: int
+
+
 Content = Message | DroppedMessage
-_BODY, _PROPERTIES = attrgetter("body"), attrgetter("properties")
+_BODY, _PROPERTIES, _PRIORITY = attrgetter("body"), attrgetter("properties"), attrgetter("priority")
 
 
 def size_of(content: Content) -> int:
     """Bytes of properties and body, as limits count them."""
     if type(content) is Message:
         return len(content.body) + len(content.properties)
-    assert type(content) is DroppedMessage
+    assert isinstance(content, DroppedMessage)
     return content.size
 
 
@@ -49,13 +60,20 @@ def size_of_all(contents: Sequence[Content]) -> int:
     return sum(map(size_of, contents))
 
 
+def priorities_of(contents: Sequence[Content]) -> list[int] | None:
+    """Of all of them; None: each is the default one."""
+    found = list(map(_PRIORITY, contents))
+    return None if found.count(PRIORITY_DEFAULT) == len(found) else found
+
+
 def without_body(content: Content, with_checksum: bool = True) -> DroppedMessage:
     """The same message with its body away."""
-    if type(content) is DroppedMessage:
+    if isinstance(content, DroppedMessage):
         return content
     assert type(content) is Message
     properties, body = content.properties, content.body
     crc = google_crc32c.extend(google_crc32c.value(properties), body) if with_checksum else 0
-    return DroppedMessage(
-        content.queues, len(properties), len(body), crc, content.expires_ms, content.is_durable
-    )
+    dropped = content.queues, len(properties), len(body), crc, content.expires_ms, content.is_durable
+    if content.priority != PRIORITY_DEFAULT:
+        return DroppedPrioritised(*dropped, content.priority)
+    return DroppedMessage(*dropped)

@@ -7,7 +7,7 @@ durable one does: then its item belongs to the durable snapshot. Bodies may be a
 from collections.abc import Iterator, Sequence
 
 from lockstep.core.captures import Captures
-from lockstep.core.content import Content, DroppedMessage, size_of, size_of_all, without_body
+from lockstep.core.content import Content, DroppedMessage, priorities_of, size_of, size_of_all, without_body
 from lockstep.core.content_runs import ContentRun
 from lockstep.core.content_shelf import SHELF_BITS, Shelf
 from lockstep.core.ids import MessageId, index_of
@@ -109,6 +109,11 @@ class Contents:
         if run is not None:
             return run.size_of(ids[0] - run.first, ids[-1] + 1 - run.first)
         return size_of_all(self.of(ids))
+
+    def priorities(self, ids: Sequence[MessageId]) -> list[int] | None:
+        """Of all these contents, which are here; None: each is the default one."""
+        run = self._run_of(ids[0]) if isinstance(ids, range) and ids else None
+        return None if run is not None and run.packed is not None else priorities_of(self.of(ids))
 
     # --- coming and going ---
 
@@ -277,7 +282,7 @@ class Contents:
     def restore(self, message_id: MessageId, message: Message) -> None:
         """Bring a dropped body back; nothing for an unknown message. Another content than was dropped is our own bug."""
         content = self.find(message_id)
-        if type(content) is DroppedMessage:
+        if isinstance(content, DroppedMessage):
             assert without_body(message) == content, f"message {message_id} came back changed"
             self._replace(message_id, message)
 

@@ -6,6 +6,7 @@ Law: `check_invariants` holds between any two records. It recomputes what the st
 from lockstep.core.content import size_of
 from lockstep.core.ids import MessageId, QueueId, TransactionKey
 from lockstep.core.outcomes import Outcomes
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import Message
 from lockstep.core.set_state import SetState
 from lockstep.core.transaction_states import LIVE, TransactionState
@@ -39,7 +40,8 @@ def _check_wiring(state: SetState) -> None:
 
 
 def _check_queues(state: SetState) -> None:
-    sizes = {message_id: size_of(content) for message_id, content in state.contents.items()}
+    contents = dict(state.contents.items())
+    sizes = {message_id: size_of(content) for message_id, content in contents.items()}
     for queue in state.queues.by_id.values():
         entries = [position for position, _ in queue.items()]
         assert entries == sorted(entries), f"{queue}: entries out of order"
@@ -51,6 +53,12 @@ def _check_queues(state: SetState) -> None:
         for name in ("delivery_counts", "expiries", "deaths", "annotations", "locks", "transient_positions"):
             strangers = [position for position in sorted(getattr(queue, name)) if position not in queue]
             assert not strangers, f"{queue}: {name} of {strangers}, which are not there"
+        levels = {position: contents[message_id].priority for position, message_id in queue.items()}
+        others = {position: level for position, level in levels.items() if level != PRIORITY_DEFAULT}
+        kept = dict(queue.priorities.items()) if queue.priorities is not None else {}
+        assert kept == others and (kept or queue.priorities is None), (
+            f"{queue}: priorities {kept} are {others}"
+        )
         assert all(queue.delivery_counts.values()), f"{queue}: a delivery count of 0 is kept"
         assert queue.is_durable or not queue.transient_positions, (
             f"{queue}: marks transients in a transient queue"

@@ -6,7 +6,7 @@ value: locks and reserved room follow from operations, lengths from entries, ref
 
 import msgspec
 
-from lockstep.core.content import Content, DroppedMessage
+from lockstep.core.content import Content, DroppedMessage, DroppedPrioritised
 from lockstep.core.deaths import Deaths
 from lockstep.core.ids import (
     Epoch,
@@ -69,6 +69,12 @@ class BodilessMessage(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=Fa
     """A content whose body is to be had from the store, and what every state hashes in place of a content."""
 
     message: DroppedMessage
+
+
+class BodilessPrioritised(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """The same of one whose priority is not the default one."""
+
+    message: DroppedPrioritised
 
 
 class SessionValue(msgspec.Struct, frozen=True, array_like=True):
@@ -136,7 +142,7 @@ decode_group = msgspec.msgpack.Decoder(Group).decode
 decode_deleted_resource = msgspec.msgpack.Decoder(DeletedResource).decode
 decode_undone = msgspec.msgpack.Decoder(UndoneValue).decode
 decode_beginning = msgspec.msgpack.Decoder(BeginningValue).decode
-_decode_content = msgspec.msgpack.Decoder(WholeMessage | BodilessMessage).decode
+_decode_content = msgspec.msgpack.Decoder(WholeMessage | BodilessMessage | BodilessPrioritised).decode
 _decode_operation = msgspec.msgpack.Decoder(PublishValue | DequeueValue).decode
 
 
@@ -151,23 +157,30 @@ def encode_entry(
 
 def encode_content(content: Content) -> bytes:
     """The value of a content's item."""
-    return encode(WholeMessage(content) if isinstance(content, Message) else BodilessMessage(content))
+    if isinstance(content, Message):
+        return encode(WholeMessage(content))
+    if isinstance(content, DroppedPrioritised):
+        return encode(BodilessPrioritised(content))
+    return encode(BodilessMessage(content))
 
 
 def decode_content(value: bytes) -> Content:
     """The content in an item's value: a `Message`, or a `DroppedMessage` where the sender had no body."""
-    decoded: WholeMessage | BodilessMessage = _decode_content(value)
+    decoded: WholeMessage | BodilessMessage | BodilessPrioritised = _decode_content(value)
     return decoded.message
 
 
 WHOLE_PREFIX = encode(WholeMessage(Message((), b"", b"")))[:2]
 """What an item's value has before the message itself."""
-_BODILESS_PREFIX = encode(BodilessMessage(DroppedMessage((), 0, 0, 0, 0, False)))[:2]
+_BODILESS_PREFIXES = (
+    encode(BodilessMessage(DroppedMessage((), 0, 0, 0, 0, False)))[:2],
+    encode(BodilessPrioritised(DroppedPrioritised((), 0, 0, 0, 0, False, 0)))[:2],
+)
 
 
 def is_bodiless(value: bytes) -> bool:
     """Whether a content's item comes without the body."""
-    return value.startswith(_BODILESS_PREFIX)
+    return value.startswith(_BODILESS_PREFIXES)
 
 
 def encode_operation(operation: Operation) -> bytes:

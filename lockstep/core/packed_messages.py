@@ -10,12 +10,13 @@ from operator import attrgetter
 import msgspec
 
 from lockstep.core.content import Content, DroppedMessage
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import Alike, Message, PackedPublish, Publish
 
 RUN_MIN = 4
 """So many neighbours are kept as one run: fewer take more room together than each by itself."""
 _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
-_KIND = attrgetter("queues", "is_durable", "expires_ms")
+_KIND = attrgetter("queues", "is_durable", "expires_ms", "priority")
 
 
 def alike_of(messages: Sequence[Message], sizes: Iterable[int], are_alike: bool = False) -> Alike | None:
@@ -24,7 +25,7 @@ def alike_of(messages: Sequence[Message], sizes: Iterable[int], are_alike: bool 
     `sizes`: of each, in bytes of properties and body. `are_alike`: they do not differ, it is known already.
     """
     first = messages[0]
-    if len(messages) < RUN_MIN or not first.queues or first.expires_ms:
+    if len(messages) < RUN_MIN or not first.queues or first.expires_ms or first.priority != PRIORITY_DEFAULT:
         return None
     if not are_alike and set(map(_KIND, messages)) != {_KIND(first)}:
         return None

@@ -19,6 +19,8 @@ from lockstep.core.entry_runs import EntryRun
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
 from lockstep.core.items import Changes
 from lockstep.core.position_tables import PositionTable
+from lockstep.core.priorities import Priorities
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queue_entries import QueueEntries
 from lockstep.core.records import DeclareQueue, Message
 
@@ -54,6 +56,7 @@ class Queue(QueueEntries):
         "length",
         "locks",
         "name",
+        "priorities",
         "reserved_bytes",
         "reserved_length",
         "transient_positions",
@@ -88,6 +91,8 @@ class Queue(QueueEntries):
         """Of entries that are dead letters: why."""
         self.annotations: PositionTable[bytes] = PositionTable()
         """Of entries of which somebody who gave them back said something: as `Annotate` has it, combined."""
+        self.priorities: Priorities | None = None
+        """Of entries that have another than the default one; None: there is no such entry."""
         self.locks: dict[QueuePosition, TransactionKey] = {}
         """Entries that a transaction will remove when it commits."""
         self.bytes = 0
@@ -136,6 +141,10 @@ class Queue(QueueEntries):
         (content,) = self._contents.of(self.message_ids((position,)))
         return content.expires_ms
 
+    def priority(self, position: QueuePosition) -> int:
+        """The level of the message at a position; the default one if there is none."""
+        return self.priorities.level(position) if self.priorities is not None else PRIORITY_DEFAULT
+
     def is_entry_durable(self, position: QueuePosition) -> bool:
         """Whether the entry at this position, which is there, survives a restart."""
         return self.is_durable and position not in self.transient_positions
@@ -154,6 +163,12 @@ class Queue(QueueEntries):
                 self._tell(positions)
             else:
                 self.transient_positions.say(positions, None)
+
+    def prioritise(self, positions: Sequence[QueuePosition], levels: Sequence[int]) -> None:
+        """Entries that were just added have these priorities, one of which at least is not the default one."""
+        if self.priorities is None:
+            self.priorities = Priorities()
+        self.priorities.add(positions, levels)
 
     def remove(self, positions: Sequence[QueuePosition], is_durable: bool) -> Removed:
         """Take entries out with their counts and locks, on behalf of a durable record or not. What is not there is skipped.
@@ -181,6 +196,10 @@ class Queue(QueueEntries):
         if self.locks:
             for position in removed.positions:
                 self.locks.pop(position, None)
+        if self.priorities is not None:
+            self.priorities.remove(removed.positions)
+            if not self.priorities:
+                self.priorities = None
         return removed
 
     def _take_out(self, positions: Sequence[QueuePosition], are_durable: bool, removed: Removed) -> None:
@@ -272,6 +291,9 @@ class Queue(QueueEntries):
         else:
             positions, ids = [position for position, _ in part], [message_id for _, message_id in part]
             size = self._contents.total_size(ids)
+        levels = self._contents.priorities(ids)
+        if levels is not None:
+            self.prioritise(positions, levels)
         self._put_between(part)
         self.length += len(positions)
         self.bytes += size

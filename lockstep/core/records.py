@@ -22,6 +22,7 @@ from lockstep.core.ids import (
     SessionKey,
     TransactionKey,
 )
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 
 
 class CommandRef(NamedTuple):
@@ -123,10 +124,13 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expires_ms: int = 0
     """When it expires (TimeMs); 0: never."""
     is_durable: bool = False
+    priority: int = PRIORITY_DEFAULT
+    """Its level, 0 to 9: which come first (`Priorities`)."""
 
 
 class Alike(NamedTuple):
-    """What messages have in common that differ in their contents alone and never expire: enough to apply them."""
+    """What messages have in common that differ in their contents alone, never expire, and have the default priority: enough to
+    apply them."""
 
     queues: tuple[QueueId, ...]
     is_durable: bool

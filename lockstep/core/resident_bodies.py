@@ -6,10 +6,13 @@ So no record gives a transient reference to a message that has a durable one, wh
 publishes to durable and to transient queues by a record for each, and dead letters go to transient queues as copies.
 
 Bodies go behind the head of each deep queue, the nearest first: `_dropped_to` only moves towards the tail, so a body is dropped
-once, and read back once when its turn comes. What was read back and not taken goes in the order of its coming.
+once, and read back once when its turn comes. What was read back and not taken goes in the order of its coming. What is delivered
+first by its priority, wherever it stands, is passed over: as much as a head has, of each level at most.
 """
 
 from collections import deque
+from collections.abc import Collection
+from itertools import accumulate
 
 from lockstep.core.content import size_of
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, index_of
@@ -97,6 +100,7 @@ class ResidentBodies:
         marker = self._dropped_to.get(queue.id, QueuePosition(0))
         if marker < head:
             marker = self._end_of_head(queue)
+        first = self._first_by_priority(queue)
         while left > 0 and contents.resident_bytes > self._bytes_max:
             found = queue.positions(marker + 1, min(left, _STEP))
             if not found:
@@ -111,11 +115,19 @@ class ResidentBodies:
                     if index > durable_end or contents.resident_bytes <= self._bytes_max:
                         self._dropped_to[queue.id] = marker
                         return left
-                    if not contents.references(message_id)[1]:
+                    if position not in first and not contents.references(message_id)[1]:
                         contents.drop((message_id,))
                 marker = position
         self._dropped_to[queue.id] = marker
         return left
+
+    def _first_by_priority(self, queue: Queue) -> Collection[QueuePosition]:
+        """Those that are delivered before what stands at the head: as much as a head has, and no more than a few."""
+        if queue.priorities is None:
+            return ()
+        found = queue.priorities.above_default(_STEP)
+        sizes = accumulate(map(size_of, self._state.contents.of(queue.message_ids(found))))
+        return {position for position, size in zip(found, sizes, strict=True) if size <= self._head_bytes}
 
     def _end_of_head(self, queue: Queue) -> QueuePosition:
         """The last position that stays resident at the head of a queue, which is not empty."""

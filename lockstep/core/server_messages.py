@@ -9,6 +9,7 @@ fifth of the time of a frozen dataclass.
 
 import msgspec
 
+from lockstep.core.asides import PLAIN, Aside
 from lockstep.core.deaths import Deaths
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, TransactionKey
@@ -78,10 +79,19 @@ class DeliveredMessage(msgspec.Struct, frozen=True, gc=False):
     delivery_count: int
     expires_ms: int
     is_durable: bool
-    deaths: Deaths = ()
-    """Of a dead letter: why it is one."""
-    annotations: bytes = b""
-    """What was said of it by those who gave it back: AMQP's keys and values in turn, encoded."""
+    aside: Aside | None = None
+
+    @property
+    def deaths(self) -> Deaths:
+        return (self.aside or PLAIN).deaths
+
+    @property
+    def annotations(self) -> bytes:
+        return (self.aside or PLAIN).annotations
+
+    @property
+    def priority(self) -> int:
+        return (self.aside or PLAIN).priority
 
 
 class Deliveries(ServerMessage, frozen=True):

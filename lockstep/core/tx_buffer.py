@@ -35,6 +35,8 @@ class Share(NamedTuple):
     length: int
     size: int
     """Bytes."""
+    levels: Sequence[int] | None = None
+    """The priority of each; None: all have the default one."""
 
 
 class PublishOperation(msgspec.Struct, frozen=True, gc=False):

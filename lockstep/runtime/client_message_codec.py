@@ -14,6 +14,7 @@ from lockstep.core import requests as rq
 from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.core.priority_levels import PRIORITY_DEFAULT, PRIORITY_MAX
 from lockstep.runtime.branch_message_codec import (
     DECODE_REQUEST,
     DECODE_VERB,
@@ -184,9 +185,14 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
             publish.ttls_ms.append(messages.ttl_ms)
         if messages.headers:
             publish.headers.add(pairs=_pairs(messages.headers))
+        if messages.priority != PRIORITY_DEFAULT:
+            publish.priorities = _checked_priorities((messages.priority,))
         return
     ttls_ms = pack([message.ttl_ms for message in messages], 0)
     _check_publish(messages, max(ttls_ms, default=0))
+    priorities = pack([message.priority for message in messages], PRIORITY_DEFAULT)
+    if priorities:
+        publish.priorities = _checked_priorities(priorities)
     publish.bodies.extend([message.body for message in messages])
     publish.properties.extend(pack([message.properties for message in messages], b""))
     publish.are_durable.extend(pack([message.is_durable for message in messages], False))
@@ -261,6 +267,20 @@ def check_count(count: int, count_max: int, what: str) -> None:
         raise Rejected(ErrorCode.TOO_LARGE, f"{count} {what} in one message, at most {count_max}")
 
 
+def checked_priority(priority: int) -> int:
+    """A message's priority as it is; raises `Rejected` if it is none."""
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise invalid(f"a priority of {priority}: not between 0 and {PRIORITY_MAX}")
+    return priority
+
+
+def _checked_priorities(priorities: Sequence[int]) -> bytes:
+    """A column of them, of at least one."""
+    for priority in (min(priorities), max(priorities)):
+        checked_priority(priority)
+    return bytes(priorities)
+
+
 def _check_publish(messages: Sized, ttl_ms_max: int) -> None:
     if not messages:
         raise invalid("a publish without messages")
@@ -328,13 +348,18 @@ def _made_messages(
 ) -> Sequence[c.OutgoingMessage]:
     properties, are_durable, count = publish.properties, publish.are_durable, len(bodies)
     headers = [_decode_pairs(pairs.pairs) for pairs in publish.headers] if publish.headers else []
-    if len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(headers) <= 1:
+    priorities = publish.priorities
+    if priorities:
+        _checked_priorities(priorities)
+    is_alike = len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(headers) <= 1
+    if is_alike and len(priorities) <= 1:
         return AlikeMessages(
             bodies,
             properties[0] if properties else b"",
             are_durable[0] if are_durable else False,
             ttls_ms[0] if ttls_ms else 0,
             headers[0] if headers else (),
+            priorities[0] if priorities else PRIORITY_DEFAULT,
         )
     return tuple(
         map(
@@ -344,6 +369,7 @@ def _made_messages(
             expand(are_durable, count, False, "are_durable"),
             expand(ttls_ms, count, 0, "ttls_ms"),
             expand(headers, count, (), "headers"),
+            expand(priorities, count, PRIORITY_DEFAULT, "priorities"),
         )
     )
 

@@ -5,9 +5,11 @@ from operator import attrgetter
 from typing import Any, assert_never
 
 from lockstep.core import server_messages as sm
-from lockstep.core.deaths import Death, Deaths
+from lockstep.core.asides import Aside
+from lockstep.core.deaths import Death
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.wire_numbers import error_code
 from lockstep.runtime.branch_message_codec import (
     decode_recovered,
@@ -20,7 +22,7 @@ from lockstep.runtime.columns import expand, pack
 from lockstep.wire.v1 import session_pb2 as pb
 
 _Wire = pb.ServerMessage
-_DEATHS, _ANNOTATIONS = attrgetter("deaths"), attrgetter("annotations")
+_ASIDE = attrgetter("aside")
 
 
 def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) -> None:
@@ -119,15 +121,16 @@ def _fill_batch(messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage
     batch.delivery_counts.extend(pack([message.delivery_count for message in messages], 0))
     batch.expire_ms.extend(pack([message.expires_ms for message in messages], 0))
     batch.are_durable.extend(pack([message.is_durable for message in messages], False))
-    if any(map(_DEATHS, messages)) or any(map(_ANNOTATIONS, messages)):
+    if any(map(_ASIDE, messages)):
         batch.asides.extend(
             _Wire.Aside(
                 place=place,
-                deaths=[_death(death) for death in message.deaths],
-                annotations=message.annotations,
+                deaths=[_death(death) for death in aside.deaths],
+                annotations=aside.annotations,
+                priority=aside.priority if aside.priority != PRIORITY_DEFAULT else None,
             )
-            for place, message in enumerate(messages)
-            if message.deaths or message.annotations
+            for place, aside in enumerate(map(_ASIDE, messages))
+            if aside is not None
         )
 
 
@@ -236,22 +239,22 @@ def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[sm.DeliveredMessage, .
         expand(batch.are_durable, count, False, "are_durable"),
     ]
     if batch.asides:
-        columns += _decode_asides(batch.asides, count)
+        columns.append(_decode_asides(batch.asides, count))
     return tuple(map(sm.DeliveredMessage, *columns))
 
 
-def _decode_asides(asides: Iterable[pb.ServerMessage.Aside], count: int) -> tuple[list[Deaths], list[bytes]]:
-    deaths: list[Deaths] = [()] * count
-    annotations = [b""] * count
+def _decode_asides(asides: Iterable[pb.ServerMessage.Aside], count: int) -> list[Aside | None]:
+    found: list[Aside | None] = [None] * count
     for aside in asides:
         if aside.place >= count:
             raise invalid(f"something is said of message {aside.place} of {count}")
-        deaths[aside.place] = tuple(
+        deaths = tuple(
             Death(death.queue, death.reason, death.count, death.first_ms, death.last_ms)
             for death in aside.deaths
         )
-        annotations[aside.place] = aside.annotations
-    return deaths, annotations
+        priority = aside.priority if aside.HasField("priority") else PRIORITY_DEFAULT
+        found[aside.place] = Aside(deaths, aside.annotations, priority)
+    return found
 
 
 def _decode_deliveries(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Deliveries:

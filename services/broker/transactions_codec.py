@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from lockstep.core.commands import Disposition, OutgoingMessage, PublishCommand, SettleCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey, parse_transaction_id
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.server_messages import DeliveredMessage
-from lockstep.runtime.client_message_codec import invalid, span
+from lockstep.runtime.client_message_codec import checked_priority, invalid, span
 from lockstep.wire.v1 import transactions_pb2 as pb
 
 
@@ -29,6 +30,7 @@ def publish_command(request: pb.PublishRequest, key: TransactionKey) -> PublishC
             not message.is_transient,
             span(message.ttl_ms),
             tuple(sorted(message.headers.items())),
+            checked_priority(message.priority) if message.HasField("priority") else PRIORITY_DEFAULT,
         )
         for message in request.messages
     )
@@ -84,6 +86,7 @@ def acquired_messages(
                 for death in message.deaths
             ],
             annotations=message.annotations,
+            priority=message.priority if message.priority != PRIORITY_DEFAULT else None,
         )
         for message in messages
     ]

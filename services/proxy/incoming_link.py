@@ -177,7 +177,7 @@ class IncomingLink:
             if path.remote_state(delivery) == StateCode.TRANSACTIONAL:
                 transaction = self._transaction_of(delivery)
             incoming = split(data)
-            properties, body, is_durable, ttl_ms, absolute_expiry_ms = incoming
+            properties, body, is_durable, ttl_ms, absolute_expiry_ms, priority = incoming
             if self._target is None:
                 address = address_of(properties) or ""
         except Rejected as error:
@@ -187,7 +187,7 @@ class IncomingLink:
             return
         if absolute_expiry_ms:
             ttl_ms = time_to_live(incoming, int(time.time() * 1000))
-        message = OutgoingMessage(properties, body, is_durable, ttl_ms)
+        message = OutgoingMessage(properties, body, is_durable, ttl_ms, (), priority)
         if is_settled:
             path.settle(delivery)
             delivery = None

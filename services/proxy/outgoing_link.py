@@ -320,8 +320,7 @@ class OutgoingLink:
                 expires_ms=message.expires_ms,
                 is_durable=message.is_durable,
                 now_ms=now_ms,
-                deaths=message.deaths,
-                annotations=message.annotations,
+                aside=message.aside,
             )
             length = len(data)
             if length > most:

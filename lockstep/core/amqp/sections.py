@@ -18,9 +18,11 @@ from typing import NamedTuple
 from lockstep.core.amqp.annotations import ANNOTATIONS, annotated
 from lockstep.core.amqp.encodings import LISTS, NULL, STRING, UINT, Simple, decode, malformed, members, skip
 from lockstep.core.amqp.section_table import SIZED_SECTIONS, Section, describe, is_bare
+from lockstep.core.asides import Aside
 from lockstep.core.commands import SPAN_MS_MAX
 from lockstep.core.deaths import Deaths
 from lockstep.core.errors import Rejected
+from lockstep.core.priority_levels import PRIORITY_DEFAULT, PRIORITY_MAX
 
 HEADER = b"\x00\x53\x70"
 """The descriptor of a header section, as it is kept."""
@@ -59,6 +61,8 @@ class Incoming(NamedTuple):
     """0: none."""
     absolute_expiry_ms: int = 0
     """When its sender says that it expires, by the clock of whoever receives it (TimeMs); 0: it does not."""
+    priority: int = PRIORITY_DEFAULT
+    """Its level: what the header says, at most `PRIORITY_MAX`. The kept header has it as it was sent."""
 
 
 class HeaderFields(NamedTuple):
@@ -70,8 +74,8 @@ class HeaderFields(NamedTuple):
     """0: none."""
 
 
-_kept_headers: dict[bytes, tuple[bytes, bool, int]] = {}
-"""By a header section as it was sent: how it is kept, whether it says durable, its time to live."""
+_kept_headers: dict[bytes, tuple[bytes, bool, int, int]] = {}
+"""By a header section as it was sent: how it is kept, whether it says durable, its time to live, its level."""
 _sent_headers: dict[tuple[bytes, bool, int], tuple[bytes, bytes, bytes]] = {}
 """By (kept header, durable, delivery count): the header section without ttl; and what is before and after a ttl in it."""
 
@@ -79,7 +83,7 @@ _sent_headers: dict[tuple[bytes, bool, int], tuple[bytes, bytes, bytes]] = {}
 def split(raw: bytes) -> Incoming:
     """Cut an encoded message for keeping. Raises `Rejected` if it is malformed, as far as sections and the header go."""
     end = len(raw)
-    kept, is_durable, ttl_ms = EMPTY_HEADER, False, 0
+    kept, is_durable, ttl_ms, priority = EMPTY_HEADER, False, 0, PRIORITY_DEFAULT
     at = first = expiry_ms = 0
     section: int
     last = -1
@@ -106,7 +110,9 @@ def split(raw: bytes) -> Incoming:
             if not is_payload or after != end:
                 _check_body(raw, at, end)
                 contents_at = at
-            return Incoming(kept + raw[first:contents_at], raw[contents_at:], is_durable, ttl_ms, expiry_ms)
+            return Incoming(
+                kept + raw[first:contents_at], raw[contents_at:], is_durable, ttl_ms, expiry_ms, priority
+            )
         if section <= last:
             raise malformed("a section out of order", at)
         if section == 3:
@@ -116,12 +122,12 @@ def split(raw: bytes) -> Incoming:
             first = after
             if section == 0:
                 header = raw[:after]
-                kept, is_durable, ttl_ms = _kept_headers.get(header) or _keep_header(header)
+                kept, is_durable, ttl_ms, priority = _kept_headers.get(header) or _keep_header(header)
         last = section
         at = after
     if last < 0:
         raise malformed("no section", 0)
-    return Incoming(kept + raw[first:], b"", is_durable, ttl_ms, expiry_ms)
+    return Incoming(kept + raw[first:], b"", is_durable, ttl_ms, expiry_ms, priority)
 
 
 def time_to_live(incoming: Incoming, now_ms: int) -> int:
@@ -142,16 +148,17 @@ def join(
     expires_ms: int,
     is_durable: bool,
     now_ms: int,
-    deaths: Deaths = (),
-    annotations: bytes = b"",
+    aside: Aside | None = None,
 ) -> bytes:
     """The encoded message for a receiver. Never raises: what does not begin with a header is wrapped.
 
     `delivery_count` is of deliveries that failed before; `expires_ms` and `now_ms` are times of one clock,
-    `expires_ms` 0: never. `deaths`: of a dead letter. `annotations`: keys and values in turn, of those who had it before.
+    `expires_ms` 0: never.
     """
     after = _header_end(properties)
     key = (properties[:after], is_durable, delivery_count)
+    if not after and aside is not None and aside.priority != PRIORITY_DEFAULT:
+        key = (_kept_header(is_durable, aside.priority), is_durable, delivery_count)
     try:
         header = _sent_headers.get(key) or _send_header(key)
     except Rejected:
@@ -163,8 +170,8 @@ def join(
     else:
         header_section = header[0]
     sections = properties[after:] if after else _annotations(properties) + _DATA + _binary_size(body)
-    if deaths or annotations:
-        sections = annotated(sections, deaths, annotations)
+    if aside is not None and (aside.deaths or aside.annotations):
+        sections = annotated(sections, aside.deaths, aside.annotations)
     return b"".join((header_section, sections, body))
 
 
@@ -272,22 +279,24 @@ def _header_end(properties: bytes) -> int:
     return after if after <= len(properties) else 0
 
 
-def _keep_header(header: bytes) -> tuple[bytes, bool, int]:
-    """How a header section that was sent is kept, whether it says durable, and its time to live in milliseconds."""
+def _keep_header(header: bytes) -> tuple[bytes, bool, int, int]:
+    """How a header section that was sent is kept, whether it says durable, its time to live in milliseconds, and its level."""
     fields = header_fields(header)
-    durable = b"\x41" if fields.is_durable else b"\x40"
-    if fields.priority is not None:
-        kept = HEADER + b"\xc0\x04\x02" + durable + bytes((0x50, fields.priority))
-    elif fields.is_durable:
-        kept = HEADER + b"\xc0\x02\x01\x41"
-    else:
-        kept = EMPTY_HEADER
-    found = (kept, fields.is_durable, fields.ttl_ms)
+    kept = _kept_header(fields.is_durable, fields.priority)
+    level = PRIORITY_DEFAULT if fields.priority is None else min(fields.priority, PRIORITY_MAX)
+    found = (kept, fields.is_durable, fields.ttl_ms, level)
     if len(header) <= CACHED_HEADER_BYTES_MAX:
         if len(_kept_headers) >= CACHED_HEADERS_MAX:
             _kept_headers.clear()
         _kept_headers[header] = found
     return found
+
+
+def _kept_header(is_durable: bool, priority: int | None) -> bytes:
+    """A header section as it is kept."""
+    if priority is not None:
+        return HEADER + b"\xc0\x04\x02" + (b"\x41" if is_durable else b"\x40") + bytes((0x50, priority))
+    return HEADER + b"\xc0\x02\x01\x41" if is_durable else EMPTY_HEADER
 
 
 def _send_header(key: tuple[bytes, bool, int]) -> tuple[bytes, bytes, bytes]:

@@ -21,11 +21,10 @@ from lockstep.core.amqp.encodings import (
 from lockstep.core.amqp.section_table import Section
 from lockstep.core.amqp.sections import HEADER, find_section, header_of
 from lockstep.core.amqp.selector_row import Row
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 
 APPLICATION_PROPERTIES_MAX = 4096
 """Of a message that a selector looks at: a few milliseconds. Senders have a dozen."""
-PRIORITY_DEFAULT = 4
-"""AMQP 1.0, 3.2.1."""
 
 
 def _same(value: Simple) -> Simple:

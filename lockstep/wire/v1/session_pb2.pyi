@@ -330,11 +330,14 @@ class ClientMessage(_message.Message):
         ARE_DURABLE_FIELD_NUMBER: _builtins.int
         TTLS_MS_FIELD_NUMBER: _builtins.int
         HEADERS_FIELD_NUMBER: _builtins.int
+        PRIORITIES_FIELD_NUMBER: _builtins.int
         exchange: _builtins.str
         """Empty: the default exchange, whose routing key is a queue's name."""
         routing_key: _builtins.str
         sequence: _builtins.int
         """Place in the transaction, from 1; 0 outside."""
+        priorities: _builtins.bytes
+        """A column of bytes, 0 to 9, higher ones are delivered first; empty: 4 for all."""
         @_builtins.property
         def transaction(self) -> Global___TransactionName:
             """Absent: outside any transaction."""
@@ -371,10 +374,11 @@ class ClientMessage(_message.Message):
             are_durable: _abc.Iterable[_builtins.bool] | None = ...,
             ttls_ms: _abc.Iterable[_builtins.int] | None = ...,
             headers: _abc.Iterable[Global___Pairs] | None = ...,
+            priorities: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["are_durable", b"are_durable", "bodies", b"bodies", "exchange", b"exchange", "headers", b"headers", "properties", b"properties", "routing_key", b"routing_key", "sequence", b"sequence", "transaction", b"transaction", "ttls_ms", b"ttls_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["are_durable", b"are_durable", "bodies", b"bodies", "exchange", b"exchange", "headers", b"headers", "priorities", b"priorities", "properties", b"properties", "routing_key", b"routing_key", "sequence", b"sequence", "transaction", b"transaction", "ttls_ms", b"ttls_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1481,10 +1485,13 @@ class ServerMessage(_message.Message):
         PLACE_FIELD_NUMBER: _builtins.int
         DEATHS_FIELD_NUMBER: _builtins.int
         ANNOTATIONS_FIELD_NUMBER: _builtins.int
+        PRIORITY_FIELD_NUMBER: _builtins.int
         place: _builtins.int
         """Of the message in the batch, from 0 on."""
         annotations: _builtins.bytes
         """By those who gave it back: AMQP's keys and values in turn, encoded."""
+        priority: _builtins.int
+        """0 to 9; absent: 4."""
         @_builtins.property
         def deaths(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Death]:
             """Of a dead letter; the last one first."""
@@ -1495,12 +1502,15 @@ class ServerMessage(_message.Message):
             place: _builtins.int = ...,
             deaths: _abc.Iterable[Global___ServerMessage.Death] | None = ...,
             annotations: _builtins.bytes = ...,
+            priority: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "priority", b"priority"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "deaths", b"deaths", "place", b"place"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "annotations", b"annotations", "deaths", b"deaths", "place", b"place", "priority", b"priority"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+        _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
 
     @_typing.final
     class Deliveries(_message.Message):

@@ -164,12 +164,15 @@ class PublishRequest(_message.Message):
         IS_TRANSIENT_FIELD_NUMBER: _builtins.int
         TTL_MS_FIELD_NUMBER: _builtins.int
         HEADERS_FIELD_NUMBER: _builtins.int
+        PRIORITY_FIELD_NUMBER: _builtins.int
         body: _builtins.bytes
         properties: _builtins.bytes
         is_transient: _builtins.bool
         """True: lost by a restart of the whole cluster."""
         ttl_ms: _builtins.int
         """0: as its queue says."""
+        priority: _builtins.int
+        """0 to 9, higher ones are delivered first; absent: 4."""
         @_builtins.property
         def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
             """Only for headers exchanges."""
@@ -182,12 +185,15 @@ class PublishRequest(_message.Message):
             is_transient: _builtins.bool = ...,
             ttl_ms: _builtins.int = ...,
             headers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+            priority: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "priority", b"priority"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "headers", b"headers", "is_transient", b"is_transient", "properties", b"properties", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "body", b"body", "headers", b"headers", "is_transient", b"is_transient", "priority", b"priority", "properties", b"properties", "ttl_ms", b"ttl_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+        _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
 
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
@@ -315,6 +321,7 @@ class AcquireResponse(_message.Message):
         IS_DURABLE_FIELD_NUMBER: _builtins.int
         DEATHS_FIELD_NUMBER: _builtins.int
         ANNOTATIONS_FIELD_NUMBER: _builtins.int
+        PRIORITY_FIELD_NUMBER: _builtins.int
         position: _builtins.int
         body: _builtins.bytes
         properties: _builtins.bytes
@@ -325,6 +332,8 @@ class AcquireResponse(_message.Message):
         is_durable: _builtins.bool
         annotations: _builtins.bytes
         """By those who gave it back: AMQP's keys and values in turn, encoded."""
+        priority: _builtins.int
+        """0 to 9; absent: 4."""
         @_builtins.property
         def deaths(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcquireResponse.Death]:
             """Of a dead letter: why it is one, the last time first."""
@@ -340,12 +349,15 @@ class AcquireResponse(_message.Message):
             is_durable: _builtins.bool = ...,
             deaths: _abc.Iterable[Global___AcquireResponse.Death] | None = ...,
             annotations: _builtins.bytes = ...,
+            priority: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "priority", b"priority"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "body", b"body", "deaths", b"deaths", "delivery_count", b"delivery_count", "expires_ms", b"expires_ms", "is_durable", b"is_durable", "position", b"position", "properties", b"properties"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "annotations", b"annotations", "body", b"body", "deaths", b"deaths", "delivery_count", b"delivery_count", "expires_ms", b"expires_ms", "is_durable", b"is_durable", "position", b"position", "priority", b"priority", "properties", b"properties"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+        _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
 
     @_typing.final
     class Death(_message.Message):

@@ -5,12 +5,14 @@ one log index between the position shown last and the batch's own last one. So i
 A message keeps its position and none is ever added behind the cursor, so each is shown once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import MessageId, QueuePosition
 from services.primary.core.choosing_view import look_at
-from services.primary.core.queue_view import LOOK_AHEAD, STEP, Hands, Offered, QueueView
+from services.primary.core.hands import Hands
+from services.primary.core.lane import Lane
+from services.primary.core.queue_view import LOOK_AHEAD, STEP, Offered, QueueView
 
 
 class BrowsingView(QueueView):
@@ -52,8 +54,12 @@ class BrowsingView(QueueView):
                     size += len(message.body) + len(message.properties)
         return taken
 
-    def come_back(self, positions: Iterable[QueuePosition]) -> None:
+    def come_back(self, positions: Collection[QueuePosition]) -> None:
         """They were shown."""
+
+    def _lane_of(self, position: QueuePosition) -> Lane:
+        """It goes along the queue, whatever the priorities."""
+        return self
 
     def ahead(self) -> dict[MessageId, QueuePosition]:
         positions = self.queue.positions(self.cursor + 1, LOOK_AHEAD)

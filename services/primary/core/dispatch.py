@@ -253,7 +253,7 @@ class Dispatch:
             return {}
         ahead = view.ahead()
         wanted = select(ahead)
-        view.read_from = ahead[next(iter(wanted))] if wanted else 0
+        view.reads_from(ahead[next(iter(wanted))] if wanted else None)
         return wanted
 
     def fed(self, view: QueueView) -> None:

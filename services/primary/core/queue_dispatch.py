@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from lockstep.core.amqp.selector import Selector
+from lockstep.core.asides import PLAIN, Aside
 from lockstep.core.ids import QueueId, QueuePosition, SessionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from lockstep.core.server_messages import DeliveredMessage
 from services.primary.core.browsing_view import BrowsingView
 from services.primary.core.choosing_view import ChoosingView
-from services.primary.core.queue_view import Hands, Offered, QueueView
+from services.primary.core.hands import Hands
+from services.primary.core.queue_view import Offered, QueueView
 from services.primary.core.settings import PrimarySettings
 
 
@@ -144,7 +146,7 @@ class QueueDispatch:
                 view = consumer.view
                 if not isinstance(view, ChoosingView):
                     view = ChoosingView(self.hands, None)
-                    view.begin_at(self._main)
+                    view.begin_as(self._main)
                     self._give_view(consumer, view)
                 view.exclude(positions)
 
@@ -254,14 +256,15 @@ def delivered_messages(
         )
         for position, message in messages
     ]
-    deaths, annotations = queue.deaths, queue.annotations
-    if deaths or annotations:
+    if queue.deaths or queue.annotations or queue.priorities is not None:
+        asides = [_aside(queue, each.position) for each in found]
         found = [
-            replace(
-                each,
-                deaths=deaths.get(each.position, ()),
-                annotations=annotations.get(each.position, b""),
-            )
-            for each in found
+            replace(each, aside=aside) if aside != PLAIN else each
+            for each, aside in zip(found, asides, strict=True)
         ]
     return tuple(found)
+
+
+def _aside(queue: Queue, position: QueuePosition) -> Aside:
+    deaths, annotations = queue.deaths.get(position, ()), queue.annotations.get(position, b"")
+    return Aside(deaths, annotations, queue.priority(position))

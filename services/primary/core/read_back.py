@@ -58,7 +58,7 @@ class ReadBack:
         contents, wanted, size = self._state.contents, Wanted(), 0
         for message_id in ids:
             content = contents.find(message_id)
-            if type(content) is not DroppedMessage or message_id in wanted:
+            if not isinstance(content, DroppedMessage) or message_id in wanted:
                 continue
             size += content.size
             if wanted and size > self._settings.reading_bytes_max:
@@ -108,7 +108,9 @@ class ReadBack:
         found: Found = {}
         for (message_id, dropped), content in zip(reading.wanted.items(), given.contents, strict=True):
             if content is not None:
-                message = Message(dropped.queues, *content, dropped.expires_ms, dropped.is_durable)
+                message = Message(
+                    dropped.queues, *content, dropped.expires_ms, dropped.is_durable, dropped.priority
+                )
                 if without_body(message) != dropped:
                     raise DiskDamaged(f"another content of message {message_id}")
                 found[message_id] = message

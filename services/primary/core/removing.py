@@ -173,7 +173,7 @@ def bodies_away(context: Context, queue: Queue, positions: Sequence[QueuePositio
         return []
     ids = queue.message_ids(positions)
     contents = context.state.contents.of(ids)
-    return [each for each, content in zip(ids, contents, strict=True) if type(content) is DroppedMessage]
+    return [each for each, content in zip(ids, contents, strict=True) if isinstance(content, DroppedMessage)]
 
 
 def _with_bodies(
@@ -182,7 +182,7 @@ def _with_bodies(
     """Those whose bodies are here. The others become dead letters when their bodies have been read, and go to nobody before."""
     there = queue.present(positions)
     ids = queue.message_ids(there)
-    is_away = [type(content) is DroppedMessage for content in context.state.contents.of(ids)]
+    is_away = [isinstance(content, DroppedMessage) for content in context.state.contents.of(ids)]
     away = list(compress(there, is_away))
 
     def again(found: Found) -> None:
@@ -233,7 +233,7 @@ def _copy(
         if expires_ms:
             context.expiry.expect(ids)
         copies = tuple(
-            Message(ids, properties, message.body, expires_ms, message.is_durable)
+            Message(ids, properties, message.body, expires_ms, message.is_durable, message.priority)
             for properties, message in zip(said, messages, strict=True)
         )
         context.writer.append(Publish(None, None, 0, copies), False)

@@ -21,6 +21,7 @@ from lockstep.core.ids import (
     TransactionKey,
 )
 from lockstep.core.packed_messages import alike_of
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from lockstep.core.records import (
     AcceptCommand,
@@ -67,10 +68,14 @@ KEYS = ("a", "a.b", "a.*", "#", "b.#", "")
 
 
 def message(
-    queues: tuple[Queue, ...], body: bytes = b"body", is_durable: bool = True, properties: bytes = b""
+    queues: tuple[Queue, ...],
+    body: bytes = b"body",
+    is_durable: bool = True,
+    properties: bytes = b"",
+    priority: int = PRIORITY_DEFAULT,
 ) -> Message:
     """A message for these queues."""
-    return Message(tuple(sorted(queue.id for queue in queues)), properties, body, 0, is_durable)
+    return Message(tuple(sorted(queue.id for queue in queues)), properties, body, 0, is_durable, priority)
 
 
 @dataclass
@@ -320,7 +325,9 @@ class Writer:
             if is_durable and not any(queue.is_durable for queue in queues):
                 continue
             body = self.random.randbytes(self.random.randint(0, 6))
-            made.append(message(queues, body, is_durable, self.random.choice((b"", b"p"))))
+            priority = PRIORITY_DEFAULT if are_alike else self.random.choice((4, 4, 4, 0, 9))
+            properties = self.random.choice((b"", b"p"))
+            made.append(message(queues, body, is_durable, properties, priority))
         return tuple(made)
 
     def _alike(self, messages: tuple[Message, ...]) -> Alike | None:

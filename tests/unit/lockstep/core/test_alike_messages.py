@@ -14,6 +14,7 @@ KINDS = st.tuples(
     st.booleans(),
     st.integers(0, 2),
     st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=2).map(tuple),
+    st.integers(3, 5),
 )
 ALIKE = st.builds(lambda bodies, kind: AlikeMessages(tuple(bodies), *kind), BODIES, KINDS)
 SET = SetName("s")
@@ -22,8 +23,10 @@ KEY = LogIndex(7), Epoch(1)
 
 def each_of(messages: AlikeMessages) -> tuple[OutgoingMessage, ...]:
     """The same, each by itself."""
-    properties, is_durable, ttl_ms, headers = messages.kind
-    return tuple(OutgoingMessage(properties, body, is_durable, ttl_ms, headers) for body in messages.bodies)
+    properties, is_durable, ttl_ms, headers, priority = messages.kind
+    return tuple(
+        OutgoingMessage(properties, body, is_durable, ttl_ms, headers, priority) for body in messages.bodies
+    )
 
 
 @given(ALIKE, ALIKE)

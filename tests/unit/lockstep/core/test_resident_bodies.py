@@ -125,3 +125,15 @@ def test_a_restoration_keeps_the_oldest_bodies_and_all_transient_ones() -> None:
     assert 60 <= first_away <= 64 and not any(here(state.queues.by_name["q"])[first_away:])
     assert here(state.queues.by_name["fleeting"]) == [True]
     check_invariants(state)
+
+
+def test_what_is_delivered_first_by_its_priority_stays_as_the_head_does() -> None:
+    log = Log()
+    queue = log.queue("q")
+    for number in range(200):
+        log.publish(message((queue,), b"x" * (KIB // 4), priority=9 if number % 20 == 10 else 4))
+    ResidentBodies(log.state, LIMIT // 4).trim(EVERYTHING)
+    kept = [number for number, is_here in enumerate(here(queue)) if is_here]
+    assert kept[:2] == [0, 10], "a head has 256 bytes"
+    assert not {30, 50, 70}.intersection(kept) and log.state.contents.resident_bytes <= LIMIT // 4
+    check_invariants(log.state)

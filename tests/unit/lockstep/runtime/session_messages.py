@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
+from lockstep.core.asides import PLAIN, Aside
 from lockstep.core.deaths import Death
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import TransactionKey
@@ -32,8 +33,12 @@ outgoing = st.builds(
     st.booleans(),
     st.sampled_from((0, 0, 7)),
     st.sampled_from(((), (), (("a", "b"),))),
+    st.sampled_from((4, 4, 0, 9)),
 )
 deaths = st.lists(st.builds(Death, names, small, counts, counts, counts), max_size=2).map(tuple)
+asides = st.builds(
+    Aside, st.just(()) | deaths, st.sampled_from((b"", b"\xa3\x01a\x41")), st.integers(0, 9)
+).filter(lambda aside: aside != PLAIN)
 delivered = st.builds(
     sm.DeliveredMessage,
     counts,
@@ -42,8 +47,7 @@ delivered = st.builds(
     st.sampled_from((0, 3)),
     st.sampled_from((0, 9)),
     st.booleans(),
-    st.just(()) | deaths,
-    st.sampled_from((b"", b"\xa3\x01a\x41")),
+    st.none() | asides,
 )
 xids = st.binary(max_size=70)
 branches = st.builds(

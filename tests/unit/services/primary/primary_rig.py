@@ -1,7 +1,7 @@
 """One real primary core alone (min_in_sync 1), its store, etcd's directory and its clients in memory.
 
 Law: whatever a client hears is checked when it is said: no answer and no delivery of what the commit index does not cover, and no
-delivery of what a transaction has locked, or of what has expired.
+delivery of what a transaction has locked, or of what has expired, or before what comes first by its priority and place.
 """
 
 from collections import Counter, deque
@@ -98,6 +98,7 @@ from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened
 from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
+from services.primary.core.queue_view import QueueView
 from services.primary.core.settings import PrimarySettings
 
 SET = SetName("orders")
@@ -336,7 +337,26 @@ class Rig:
                 assert delivered.position not in locks, f"{delivered} is locked"
                 has_ended = 0 < delivered.expires_ms <= self.wall_ms
                 assert message.are_copies or not has_ended, f"{delivered} has expired"
+            if not message.are_copies:
+                self._check_order(effect.stream, message)
         client.hear(message)
+
+    def _check_order(self, stream: int, message: Deliveries) -> None:
+        """Nothing is handed out before what is free and comes first."""
+        queue = self.state.queues.by_name[message.queue]
+        keys = [(-each.priority, each.position) for each in message.messages]
+        assert keys == sorted(keys), f"{queue}: {keys} are handed out together"
+        dispatch = self.core.context.dispatch._queues.get(queue.id)
+        consumers = dispatch.consumers if dispatch is not None else ()
+        views = [one.view for one in consumers if (one.stream, one.number) == (stream, message.consumer)]
+        if not views or type(views[0]) is not QueueView:
+            # It leaves some to others, or was closed since.
+            return
+        for position in queue.positions():
+            is_visible = index_of(position) <= message.commit_index and views[0].hands.is_free(position)
+            if is_visible and not 0 < queue.expires_ms(position) <= self.wall_ms:
+                found = -queue.priority(position), position
+                assert found > keys[-1], f"{queue}: {keys} are handed out, and {found} is free"
 
     # --- looking ---
 
@@ -570,7 +590,9 @@ def publish(queue: str, *bodies: bytes, **options: object) -> PublishCommand:
     """Messages for a queue by its name, or with `exchange` for an exchange. Options of messages are for all of them."""
     exchange = options.pop("exchange", "")
     properties = options.pop("properties", b"")
-    per_message = {name: options.pop(name) for name in ("is_durable", "ttl_ms") if name in options}
+    per_message = {
+        name: options.pop(name) for name in ("is_durable", "ttl_ms", "priority") if name in options
+    }
     messages = tuple(OutgoingMessage(properties, body, **per_message) for body in bodies)  # type: ignore[arg-type]
     return PublishCommand(0, str(exchange), queue, messages, **options)  # type: ignore[arg-type]
 

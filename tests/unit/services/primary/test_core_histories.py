@@ -219,6 +219,7 @@ class Walker:
     def messages(self) -> tuple[OutgoingMessage, ...]:
         random = self.random
         self.history.bodies += 1
+        priorities = random.choice(((4,), (4,), (4, 9), (0, 4, 5, 9)))
         return tuple(
             OutgoingMessage(
                 random.choice((b"", *COLOURED)),
@@ -226,6 +227,7 @@ class Walker:
                 random.random() < 0.7,
                 random.choice((0, 0, 0, 300)),
                 (("colour", random.choice(("red", "blue"))),),
+                random.choice(priorities),
             )
             for number in range(random.randrange(1, 6))
         )

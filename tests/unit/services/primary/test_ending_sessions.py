@@ -11,7 +11,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import AnyInput, ClientSaid, Tick, Woken
 from lockstep.core.requests import AttachSession, DetachSession
 from lockstep.core.server_messages import SessionEnded
-from services.primary.core.queue_view import Hands
+from services.primary.core.hands import Hands
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
@@ -34,6 +34,9 @@ def _crowd(rig: Rig, others: int) -> list[RigClient]:
     return clients
 
 
+_FILES = "attachments.py", "dispatch.py", "queue_view.py", "hands.py", "lane.py", "auto_deletion.py"
+
+
 def _steps(rig: Rig, given: AnyInput) -> int:
     """Steps of the interpreter that are taken for an input, where sessions, deliveries and queues that end are looked after."""
     steps = 0
@@ -41,7 +44,7 @@ def _steps(rig: Rig, given: AnyInput) -> int:
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal steps
         where = frame.f_code.co_filename
-        if not where.endswith(("attachments.py", "dispatch.py", "queue_view.py", "auto_deletion.py")):
+        if not where.endswith(_FILES):
             return None
         frame.f_trace_opcodes = True
         steps += event == "opcode"

@@ -7,7 +7,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
 from lockstep.core.requests import CloseConsumer, DrainConsumer, GrantCredit
 from services.primary.core.choosing_view import ChoosingView
-from services.primary.core.queue_view import Hands
+from services.primary.core.hands import Hands
 from tests.kept_properties import kept_properties
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending
 

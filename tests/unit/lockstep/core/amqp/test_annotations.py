@@ -8,6 +8,7 @@ from proton import Message, symbol
 
 from lockstep.core.amqp.annotations import annotated, check_pairs, combined, pairs_of
 from lockstep.core.amqp.sections import join, split, with_deaths
+from lockstep.core.asides import Aside
 from lockstep.core.deaths import Death, Deaths
 from lockstep.core.errors import Rejected
 from tests.unit.lockstep.core.amqp.amqp_messages import DATA, decoded, encoded, plain, proton_messages
@@ -31,7 +32,7 @@ def deliver(raw: bytes, deaths: Deaths) -> Message:
             expires_ms=0,
             is_durable=incoming.is_durable,
             now_ms=0,
-            deaths=deaths,
+            aside=Aside(deaths),
         )
     )
 
@@ -88,7 +89,9 @@ def test_a_copy_of_what_was_not_sent_by_amqp_stays_as_it_is() -> None:
 
 
 def test_a_message_that_was_not_sent_by_amqp_says_it_as_well() -> None:
-    raw = join(b"own", b"body", delivery_count=0, expires_ms=0, is_durable=True, now_ms=0, deaths=DEATHS)
+    raw = join(
+        b"own", b"body", delivery_count=0, expires_ms=0, is_durable=True, now_ms=0, aside=Aside(DEATHS)
+    )
     found = decoded(raw)
     assert annotations_of(found)["x-first-death-reason"] == "rejected"
     assert plain(annotations_of(found)["x-opt-lockstep-properties"]) == b"own"
@@ -122,8 +125,7 @@ def test_what_was_said_of_a_message_takes_the_place_of_what_was_sent() -> None:
             expires_ms=0,
             is_durable=True,
             now_ms=0,
-            deaths=deaths,
-            annotations=SAID + b"\xa3\x0cx-opt-deaths\x41",
+            aside=Aside(deaths, SAID + b"\xa3\x0cx-opt-deaths\x41"),
         )
         found = annotations_of(decoded(raw))
         assert (found["a"], found["x-opt-kept"]) == (True, "yes")

@@ -102,31 +102,38 @@ def test_delivery_annotations_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "kept", "is_durable", "ttl_ms"),
+    ("header", "kept", "is_durable", "ttl_ms", "priority"),
     [
-        ("00537045", "00537045", False, 0),
-        ("005370c00100", "00537045", False, 0),
-        ("005370c0020142", "00537045", False, 0),
-        ("005370c0020141", "005370c0020141", True, 0),
-        ("005370c003015601", "005370c0020141", True, 0),
-        ("005370d0000000050000000141", "005370c0020141", True, 0),
-        ("005370c00402405007", "005370c00402405007", False, 0),
-        ("005370c00402415007", "005370c00402415007", True, 0),
-        ("005370c0080340407000000bb8", "00537045", False, 3000),
-        ("005370c0050340405205", "00537045", False, 5),
-        ("005370c006054140434143", "005370c0020141", True, 0),
-        ("005370c007054140404152ff", "005370c0020141", True, 0),
-        ("00800000000000000070c0020141", "005370c0020141", True, 0),
-        ("00a310" + b"amqp:header:list".hex() + "c0020141", "005370c0020141", True, 0),
-        ("00b300000010" + b"amqp:header:list".hex() + "c0020141", "005370c0020141", True, 0),
+        ("00537045", "00537045", False, 0, 4),
+        ("005370c00100", "00537045", False, 0, 4),
+        ("005370c0020142", "00537045", False, 0, 4),
+        ("005370c0020141", "005370c0020141", True, 0, 4),
+        ("005370c003015601", "005370c0020141", True, 0, 4),
+        ("005370d0000000050000000141", "005370c0020141", True, 0, 4),
+        ("005370c00402405007", "005370c00402405007", False, 0, 7),
+        ("005370c00402415007", "005370c00402415007", True, 0, 7),
+        ("005370c0080340407000000bb8", "00537045", False, 3000, 4),
+        ("005370c0050340405205", "00537045", False, 5, 4),
+        ("005370c006054140434143", "005370c0020141", True, 0, 4),
+        ("005370c007054140404152ff", "005370c0020141", True, 0, 4),
+        ("00800000000000000070c0020141", "005370c0020141", True, 0, 4),
+        ("00a310" + b"amqp:header:list".hex() + "c0020141", "005370c0020141", True, 0, 4),
+        ("00b300000010" + b"amqp:header:list".hex() + "c0020141", "005370c0020141", True, 0, 4),
+        ("005370c00402405000", "005370c00402405000", False, 0, 0),
+        ("005370c00402405004", "005370c00402405004", False, 0, 4),
+        ("005370c004024050ff", "005370c004024050ff", False, 0, 9),
+        ("005370d0000000070000000240500a", "005370c0040240500a", False, 0, 9),
+        ("005370d00000000f000000055601500170000003e84143", "005370c00402415001", True, 1000, 1),
+        ("005370c00705405009404043", "005370c00402405009", False, 0, 9),
     ],
 )
 def test_of_a_header_durable_and_priority_are_kept(
-    header: str, kept: str, is_durable: bool, ttl_ms: int
+    header: str, kept: str, is_durable: bool, ttl_ms: int, priority: int
 ) -> None:
     for _ in range(2):  # the second one is a look into the cache
         incoming = split(bytes.fromhex(header) + DATA)
-        assert incoming == Incoming(bytes.fromhex(kept) + DATA[:5], b"hi", is_durable, ttl_ms)
+        expected = bytes.fromhex(kept) + DATA[:5], b"hi", is_durable, ttl_ms, 0, priority
+        assert incoming == Incoming(*expected)
 
 
 _NULLS = "40" * 8

@@ -65,16 +65,21 @@ class ProducerTest {
     }
 
     @Test
-    void priorityArrives() throws JMSException {
+    void higherPrioritiesArriveFirstAndEachInTheOrderOfItsMessages() throws JMSException {
         MessageProducer producer = session.createProducer(queue);
-        for (int priority = 0; priority <= 9; priority++) {
-            producer.setPriority(priority);
-            producer.send(session.createTextMessage(Integer.toString(priority)));
+        for (String round : new String[] {"a", "b"}) {
+            for (int priority = 0; priority <= 9; priority++) {
+                producer.setPriority(priority);
+                producer.send(session.createTextMessage(priority + round));
+            }
         }
         try (MessageConsumer consumer = session.createConsumer(queue)) {
-            for (int count = 0; count <= 9; count++) {
-                Message message = Clients.receive(consumer);
-                assertEquals(Clients.text(message), Integer.toString(message.getJMSPriority()));
+            for (int priority = 9; priority >= 0; priority--) {
+                for (String round : new String[] {"a", "b"}) {
+                    Message message = Clients.receive(consumer);
+                    assertEquals(priority + round, Clients.text(message));
+                    assertEquals(priority, message.getJMSPriority());
+                }
             }
         }
     }

@@ -1,0 +1,88 @@
+"""A queue's messages that are there and not free: who holds which, and which are on their way back, or out.
+
+Law: what is coming back goes to nobody before that is committed, and holds back whatever is delivered behind it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from lockstep.core.ids import QueuePosition, SessionKey
+from lockstep.core.queues import Queue
+
+NO_BARRIER = 1 << 63
+"""Behind every position."""
+_NOTHING: frozenset[QueuePosition] = frozenset()
+
+
+@dataclass(slots=True)
+class Hands:
+    """But for those that a transaction has locked. Lives as long as the queue."""
+
+    queue: Queue
+    held: set[QueuePosition] = field(default_factory=set)
+    by_session: dict[SessionKey, set[QueuePosition]] = field(default_factory=dict)
+    """The same, of each session that holds some, or did: when it ends nobody looks through what others hold."""
+    coming_back: set[QueuePosition] = field(default_factory=set)
+    """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
+    leaving: set[QueuePosition] = field(default_factory=set)
+    """Dead letters as soon as their bodies have been read: nobody is offered them."""
+    barrier: int = NO_BARRIER
+    """The first of those that come back; where all have one priority nothing behind it is offered meanwhile, or it would be out
+    of order."""
+    held_to: int = 0
+    """Ahead of the main view's cursor nothing behind this position was ever held."""
+    too_costly: int = 0
+    """Looks that a selector would not take (any more): whoever tells of them sets it back."""
+    _next_back: tuple[int, QueuePosition] | None = None
+    """Of those that come back, which is delivered first: (level, negative; position). None: not known."""
+
+    def of(self, session: SessionKey) -> set[QueuePosition] | frozenset[QueuePosition]:
+        """What a session holds."""
+        return self.by_session.get(session, _NOTHING)
+
+    def let_go(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
+        """A session does not hold these any more, which it does."""
+        self.held.difference_update(positions)
+        if positions:
+            self.by_session[session].difference_update(positions)
+
+    def begin_return(self, positions: Collection[QueuePosition]) -> None:
+        """Records that are not committed gave these back."""
+        if self._next_back is not None and positions:
+            self._next_back = min(self._next_back, self._first_of(positions))
+        self.coming_back.update(positions)
+        self.barrier = min(self.barrier, min(positions, default=NO_BARRIER))
+
+    def end_return(self, positions: Collection[QueuePosition]) -> None:
+        """They are committed."""
+        self.coming_back.difference_update(positions)
+        self.barrier = min(self.coming_back, default=NO_BARRIER)
+        self._next_back = None
+
+    def barrier_in(self, level: int) -> int:
+        """From which position on nothing of a level is offered: what is coming back is delivered before that."""
+        if not self.coming_back:
+            return NO_BARRIER
+        if self._next_back is None:
+            self._next_back = self._first_of(self.coming_back)
+        returning, position = -self._next_back[0], self._next_back[1]
+        if level > returning:
+            return NO_BARRIER
+        return position if level == returning else 0
+
+    def _first_of(self, positions: Collection[QueuePosition]) -> tuple[int, QueuePosition]:
+        priority = self.queue.priority
+        return min([(-priority(position), position) for position in positions])
+
+    def is_free(self, position: QueuePosition) -> bool:
+        """Whether the message is there and nobody's."""
+        return self.is_nobodys(position) and position in self.queue
+
+    def is_nobodys(self, position: QueuePosition) -> bool:
+        """The same of a message that is there."""
+        return (
+            position not in self.held
+            and position not in self.queue.locks
+            and position not in self.coming_back
+            and position not in self.leaving
+        )
