@@ -423,7 +423,7 @@ class Client(Process):
 
 
 def _seen(messages: Iterable[sm.DeliveredMessage]) -> tuple[Seen, ...]:
-    return tuple(Seen(m.position, m.body, m.delivery_count, m.is_durable) for m in messages)
+    return tuple(Seen(m.position, m.body, m.delivery_count, m.is_durable, m.priority) for m in messages)
 
 
 _KINDS: dict[type, str] = {

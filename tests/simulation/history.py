@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName, TransactionKey
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 
 
 class PromiseBroken(Exception):
@@ -69,6 +70,7 @@ class Seen:
     body: bytes
     delivery_count: int
     is_durable: bool
+    priority: int = PRIORITY_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

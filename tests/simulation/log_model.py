@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from lockstep.core.frames import IndexedRecord
 from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition, TransactionKey, place
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import (
     Begin,
     CloseSession,
@@ -44,6 +45,7 @@ class Copy:
     transaction: TransactionKey | None
     """The transaction that published it."""
     properties: bytes = b""
+    priority: int = PRIORITY_DEFAULT
     is_moved: bool = False
     removed: LogIndex = FOREVER
     reason: int = 0
@@ -168,7 +170,14 @@ class LogModel:
                 if queue is not None and queue.deleted == FOREVER:
                     durable = is_durable and queue.is_durable
                     queue.copies[position] = Copy(
-                        queue_id, position, message.body, durable, index, by, message.properties
+                        queue_id,
+                        position,
+                        message.body,
+                        durable,
+                        index,
+                        by,
+                        message.properties,
+                        message.priority,
                     )
 
     def _dequeue(self, index: LogIndex, record: Dequeue) -> None:
@@ -207,7 +216,15 @@ class LogModel:
                     moved = QueuePosition(place(index, record.ordinal + offset))
                     durable = copy.is_durable and target.is_durable
                     target.copies[moved] = Copy(
-                        target_id, moved, copy.body, durable, index, copy.transaction, copy.properties, True
+                        target_id,
+                        moved,
+                        copy.body,
+                        durable,
+                        index,
+                        copy.transaction,
+                        copy.properties,
+                        copy.priority,
+                        True,
                     )
 
     def _commit(self, index: LogIndex, life: TransactionLife) -> None:

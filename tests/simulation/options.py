@@ -110,6 +110,8 @@ class Options:
     """Outcomes of one set; 0: as many as the default, never reached."""
     has_choosers: bool = False
     """Messages have colours, and some clients work with selectors, browsers, drains and exclusion."""
+    has_priorities: bool = False
+    """Messages have priorities."""
     has_subscriber: bool = False
     """A group of readers is owed committed events; segments are smaller than small."""
     tells_candidates: bool = True
@@ -128,6 +130,10 @@ RESIDENT_SHARE = 0.3
 
 CHOOSING_SHARE = 0.5
 """Of seeds with clients that choose."""
+
+
+PRIORITIES_SHARE = 0.3
+"""Of seeds with priorities."""
 
 
 SUBSCRIBER_SHARE = 0.4
@@ -172,6 +178,7 @@ def draw(seed: int) -> Options:
         small_limits=random.random() < 0.7,
         resident_bytes_max=resident,
         has_choosers=choosers.random() < CHOOSING_SHARE,
+        has_priorities=Random(f"priorities {seed}").random() < PRIORITIES_SHARE,
         has_subscriber=subscriber.random() < SUBSCRIBER_SHARE,
         network=NetworkOptions(
             delay_us=random.choice((50, 200, 1000, 5000)),

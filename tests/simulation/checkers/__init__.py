@@ -6,6 +6,7 @@ from tests.simulation.checkers import (
     chosen,
     events,
     handed_on,
+    in_order,
     one_outcome,
     owed,
     p1_atomic,
@@ -31,6 +32,7 @@ CHECKERS: dict[str, Callable[[Record], Iterator[str]]] = {
     "T3, T4": one_outcome.check,
     "T6, T8": handed_on.check,
     "AMQP 1.0, 3.5.3": chosen.check,
+    "AMQP 1.0, 3.2.1": in_order.check,
     "DESIGN 7": events.check,
     "DESIGN 5": owed.check,
 }

@@ -22,6 +22,7 @@ from lockstep.core.commands import (
     SettleCommand,
 )
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.requests import (
     Browse,
     GetOutcome,
@@ -72,10 +73,13 @@ class ScriptedClient:
         is_durable: bool = True,
         size: int = 0,
         exchange: str = "",
+        priority: int = PRIORITY_DEFAULT,
     ) -> Promise:
         """Messages with bodies that no other has, at least `size` bytes long each."""
         head = [self.client.body(1) for _ in range(count)]
-        messages = tuple(OutgoingMessage(b"", body.ljust(size, b"."), is_durable) for body in head)
+        messages = tuple(
+            OutgoingMessage(b"", body.ljust(size, b"."), is_durable, priority=priority) for body in head
+        )
         return self.session.submit(PublishCommand(0, exchange, queue, messages, tx))
 
     def take(self, queue: str, count: int = 1) -> Taken:

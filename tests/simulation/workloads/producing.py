@@ -5,6 +5,7 @@ from lockstep.core.commands import (
     PublishCommand,
 )
 from lockstep.core.ids import TransactionKey
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from tests.simulation.client import ClientSession
 from tests.simulation.colours import COLOURS, PROPERTIES
 from tests.simulation.promises import Actor
@@ -17,7 +18,9 @@ def messages(
     """New messages with bodies that nobody else has."""
     size = session.world.options.body_bytes_max
     return tuple(
-        OutgoingMessage(_properties(session), session.client.body(size), is_durable, ttl_ms)
+        OutgoingMessage(
+            _properties(session), session.client.body(size), is_durable, ttl_ms, (), _priority(session)
+        )
         for _ in range(count)
     )
 
@@ -27,6 +30,12 @@ def _properties(session: ClientSession) -> bytes:
     if not session.world.options.has_choosers:
         return b""
     return PROPERTIES[session.world.random.choice(COLOURS)]
+
+
+def _priority(session: ClientSession) -> int:
+    if not session.world.options.has_priorities:
+        return PRIORITY_DEFAULT
+    return session.world.random.choice((PRIORITY_DEFAULT, PRIORITY_DEFAULT, 0, 9))
 
 
 def publish_to(
