@@ -29,7 +29,6 @@ from services.primary.core import branches
 from services.primary.core.auto_deletion import AutoDeletion
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
-from services.primary.core.queue_dispatch import Consumer
 from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
 from services.primary.core.waiting_rejects import BLOCKED
@@ -188,7 +187,7 @@ class Attachments:
             session = self._context.state.sessions.get(stream.session)
             if session is not None:
                 self._time_outs.set(session.key, self._context.now.boottime_ms + session.timeout_ms)
-            self.auto_deletion.stream_lost(stream.session, stream.consumers.values())
+            self.auto_deletion.consumers_lost(stream.session, stream.consumers.values())
 
     def detach(self, stream: ClientStream) -> None:
         """The client is done with its session."""
@@ -293,10 +292,10 @@ class Attachments:
         context, part = self._context, self._context.settings.given_back_max
         number = self._attached.get(key)
         stream = self._streams.by_number.get(number) if number is not None else None
-        consumers = list(stream.consumers.values()) if stream is not None else []
-        for consumer in consumers:
-            context.dispatch.remove_consumer(consumer)
         if stream is not None:
+            for consumer in stream.consumers.values():
+                context.dispatch.remove_consumer(consumer)
+            self.auto_deletion.consumers_lost(key, stream.consumers.values())
             stream.consumers.clear()
         cost = 0
         for transaction in sorted(context.progress.of(key)):
@@ -336,7 +335,7 @@ class Attachments:
             if cost >= part:
                 yield cost
                 cost = 0
-        self._close(key, consumers)
+        self._close(key)
         yield cost + 1
 
     def _give_back(
@@ -350,12 +349,10 @@ class Attachments:
             context.dispatch.returned(queue.id, positions)
             context.expiry.watch_again(queue, positions)
 
-    def _close(self, key: SessionKey, consumers: Sequence[Consumer]) -> None:
-        """A session that has nothing any more but perhaps a stream. `consumers`: those that it had."""
+    def _close(self, key: SessionKey) -> None:
+        """A session that has nothing any more but perhaps a stream."""
         context = self._context
         self._attached.pop(key, None)
-        for consumer in consumers:
-            self.auto_deletion.consumer_left(consumer)
         self.auto_deletion.session_ended(key)
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)

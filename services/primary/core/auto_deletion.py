@@ -60,8 +60,8 @@ class AutoDeletion:
             elif queue.definition.is_auto_delete and queue.definition.is_used and not self._waits[queue_id]:
                 self._unclaimed[queue_id] = None
 
-    def stream_lost(self, session: SessionKey, consumers: Iterable[Consumer]) -> None:
-        """The stream of a session ended, and these consumers with it."""
+    def consumers_lost(self, session: SessionKey, consumers: Iterable[Consumer]) -> None:
+        """These consumers of a session ended with its stream, or because it is to end: it may come back before it has."""
         self._back_since_ms.pop(session, None)
         for consumer in consumers:
             # Another session's end may have taken the queue, with nobody told yet.
