@@ -177,9 +177,11 @@ class Connection(asyncio.Protocol):
         failure = ConnectionEnded(grpc.StatusCode.UNAVAILABLE, reason)
         streams, self.streams = self.streams, {}
         for stream in streams.values():
+            stream.fail(failure)
+        for stream in streams.values():
+            # Nobody goes on in its place any more.
             if stream.counted_bytes:
                 self.count_unfinished(stream, 0)
-            stream.fail(failure)
         self.wake_writers()
         self._on_lost(self, reason)
 
@@ -463,6 +465,10 @@ class Connection(asyncio.Protocol):
         """As `ConnectionUnfinished.count`; by servers alone."""
         if self._unfinished is not None:
             self._unfinished.count(stream, size, asyncio.get_running_loop().time())
+
+    def may_have(self, stream: Stream, size: int) -> bool:
+        """As `ConnectionUnfinished.may_have`; who has asked for messages may have them."""
+        return self._unfinished is None or self._unfinished.may_have(stream, size)
 
     def _forget(self, number: int) -> Stream | None:
         """The call is over; None where it was before."""

@@ -141,7 +141,7 @@ class Stream:
             else:
                 self._wake()
         elif self._parts:
-            self._give_back_early()
+            self.give_back_early()
 
     def receive_padding(self, size: int) -> None:
         """Bytes that use the window as messages do, and wait for no reader."""
@@ -254,15 +254,20 @@ class Stream:
         self._unread += len(data) + PREFIX_BYTES - self._given_early
         self._given_early = 0
         if self._parts_bytes and not self._messages:
-            self._give_back_early()
-        elif self._unread * 2 >= WINDOW_BYTES:
+            self.give_back_early()
+        if self._unread * 2 >= WINDOW_BYTES:
             self._give_back(0)
         return data
 
-    def _give_back_early(self) -> None:
-        """What is here of a message that is not whole, once none waits before it: its end may need that room."""
-        early, self._given_early = self._parts_bytes - self._given_early, self._parts_bytes
-        self._give_back(early)
+    def give_back_early(self) -> None:
+        """What is here of a message that is not whole, once none waits before it: its end may need that room. It is asked for
+        where it is much, and none is given while other messages of the connection have taken too much.
+        """
+        early = self._parts_bytes - self._given_early
+        is_much = self.counted_bytes and (self._unread + early) * 2 >= WINDOW_BYTES
+        if is_much and self.failure is None and self.connection.may_have(self, early):
+            self._given_early = self._parts_bytes
+            self._give_back(early)
 
     def _give_back(self, size: int) -> None:
         self._unread += size

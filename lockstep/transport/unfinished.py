@@ -1,7 +1,9 @@
 """Memory for messages of which only a part is here.
 
-Law: a connection has a share of it and the server has all of it, whoever sends; who sends slowly holds it for a while only. A
-message that is the only one of its connection may be as big as its method allows.
+Law: what a window has given may come, and is kept. A message that is bigger than its window needs more room before it is whole:
+the one of its connection that came first always gets it, up to what its method allows; the others as far as the share of their
+connection goes, and wait then. So every message becomes whole, however many come at once, and who sends slowly holds the others
+up for a while only. The server has all of it, whoever sends; beyond that it refuses.
 """
 
 from typing import TYPE_CHECKING
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
     from lockstep.transport.intake import Refused
     from lockstep.transport.stream import Stream
 
-CONNECTION_UNFINISHED_BYTES_MAX = 64 << 20
-"""Of all messages that have begun on one connection: the windows of sixteen calls."""
+CONNECTION_EARLY_BYTES_MAX = 32 << 20
+"""Beyond their windows, of all messages of one connection; the one that came first may have more."""
 UNFINISHED_BYTES_MAX = 256 << 20
 """Of all connections of a server: a small part of a broker's memory, and several of the biggest messages."""
 UNFINISHED_BYTES_LEFT = UNFINISHED_BYTES_MAX // 8 * 7
@@ -66,6 +68,11 @@ class ConnectionUnfinished:
         self.bytes = 0
         self._sizes: dict[Stream, int] = {}
         self._begun: dict[Stream, float] = {}
+        self._early: dict[Stream, int] = {}
+        """What each message has got beyond its window, or 0: it has asked. The one that asked first is the first."""
+        self._early_bytes = 0
+        self._held: dict[Stream, None] = {}
+        """Those that were given nothing when they asked, in that order."""
 
     def count(self, stream: "Stream", size: int, now: float) -> None:
         """So much is here of a message that is not whole; 0: it is whole, or given up. `now`: seconds."""
@@ -77,11 +84,35 @@ class ConnectionUnfinished:
             self._sizes.pop(stream, None)
             self._begun.pop(stream, None)
         self.bytes += change
+        if not size and stream in self._early:
+            self._early_bytes -= self._early.pop(stream)
+            self._held.pop(stream, None)
+            self._go_on()
         self._of_server.changed(self, change)
-        if self.bytes > CONNECTION_UNFINISHED_BYTES_MAX and len(self._sizes) > 1:
-            text = f"more than {CONNECTION_UNFINISHED_BYTES_MAX} bytes of unfinished messages have come, of one client"
-            self._of_server.refused("connection_unfinished_bytes_max", text)
-            _refuse(max(self._sizes, key=self._sizes.__getitem__), text)
+
+    def may_have(self, stream: "Stream", size: int) -> bool:
+        """Whether a message that is not whole gets room for so many bytes more. If so, they count as given; if not, its stream is
+        asked to `give_back_early` again once there is some.
+        """
+        given = self._early.setdefault(stream, 0)
+        if self._early_bytes + size > CONNECTION_EARLY_BYTES_MAX and stream is not next(iter(self._early)):
+            self._held[stream] = None
+            return False
+        self._held.pop(stream, None)
+        self._early[stream] = given + size
+        self._early_bytes += size
+        return True
+
+    def _go_on(self) -> None:
+        """One message less: the first goes on in any case, and of the others as many as there is room for now."""
+        first = next(iter(self._early), None)
+        if first is not None and first in self._held:
+            first.give_back_early()
+        while self._held:
+            stream = next(iter(self._held))
+            stream.give_back_early()
+            if stream in self._held:
+                break
 
     def refuse_all(self, text: str) -> None:
         for stream in list(self._sizes):
@@ -90,8 +121,8 @@ class ConnectionUnfinished:
     def refuse_slow(self, now: float) -> None:
         """Those that have come too slowly. For a look now and then, by who has read all that there was."""
         for stream, size in list(self._sizes.items()):
-            if stream.has_unread:
-                self._begun[stream] = now  # Its end may wait for the reader.
+            if stream.has_unread or stream in self._held:
+                self._begun[stream] = now  # Its end may wait for the reader, or for room.
             elif now - self._begun[stream] > self._of_server.slow_seconds + size / SLOW_BYTES_A_SECOND:
                 text = "a message comes too slowly"
                 self._of_server.refused("slow_messages", text)

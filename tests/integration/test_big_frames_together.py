@@ -18,7 +18,7 @@ BODY_BYTES = 32 * MIB
 """`message_bytes_max` of the broker."""
 
 
-@pytest.mark.parametrize("sets", [1, 2])
+@pytest.mark.parametrize("sets", [1, 3, 6])
 async def test_each_set_has_its_biggest_message_stored_while_others_have_theirs(
     tmp_path: Path, sets: int
 ) -> None:

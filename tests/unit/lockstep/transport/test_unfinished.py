@@ -1,5 +1,6 @@
 """Messages of which only a part has come: what they may take, of a connection and of all."""
 
+import random
 import struct
 from typing import Any, cast
 
@@ -7,9 +8,9 @@ import grpc
 import pytest
 from hpack import Decoder
 
-from lockstep.transport.stream import Stream
+from lockstep.transport.stream import WINDOW_BYTES, Stream
 from lockstep.transport.unfinished import (
-    CONNECTION_UNFINISHED_BYTES_MAX,
+    CONNECTION_EARLY_BYTES_MAX,
     SLOW_BYTES_A_SECOND,
     SLOW_SECONDS,
     UNFINISHED_BYTES_LEFT,
@@ -31,9 +32,30 @@ class Said:
         self._of_connection = of_connection
         self.refusals: list[grpc.StatusCode] = []
         self.has_unread = False
+        self.bytes = self.room = 0
+        """Of its message, and how much of that may come."""
 
     def has(self, size: int, now: float = 0.0) -> None:
+        self.bytes = size
         self._of_connection.count(cast(Stream, self), size, now)
+
+    def begin(self, now: float = 0.0) -> None:
+        """All that its window has given comes."""
+        self.room = WINDOW_BYTES
+        self.go_on(now)
+
+    def go_on(self, now: float = 0.0) -> bool:
+        """All that there is room for comes; answers whether there was some."""
+        had_room = self.room > self.bytes
+        if had_room:
+            self.has(self.room, now)
+            self.give_back_early()
+        return had_room
+
+    def give_back_early(self) -> None:
+        early = self.bytes + WINDOW_BYTES - self.room
+        if self._of_connection.may_have(cast(Stream, self), early):
+            self.room += early
 
     def refuse(self, code: grpc.StatusCode, _details: str) -> None:
         self.refusals.append(code)
@@ -63,25 +85,67 @@ def unfinished(refused: Refused) -> Unfinished:
     return Unfinished(refused)
 
 
-def test_the_biggest_message_of_a_connection_goes_when_all_of_its_are_too_much(
+@pytest.mark.parametrize("seed", range(20))
+def test_every_message_becomes_whole_however_many_come_at_once(
+    unfinished: Unfinished, refused: Refused, seed: int
+) -> None:
+    """One that needs no more than its window never asks; whichever goes on next, none waits for ever, and few wait for none."""
+    chance, connection = random.Random(seed), unfinished.of_connection()
+    said = {Said(connection): chance.randint(5, 40) * MIB for _ in range(12)}
+    for one in said:
+        one.begin()
+    while said:
+        can_go_on = [one for one in said if one.room > one.bytes]
+        assert can_go_on, "all of them wait"
+        one = chance.choice(can_go_on)
+        one.go_on()
+        if one.bytes >= said[one]:
+            del said[one]
+            one.has(0)
+        first = max((one.bytes for one in said), default=0)
+        assert connection.bytes <= 12 * WINDOW_BYTES + CONNECTION_EARLY_BYTES_MAX + first
+    assert not refused.limits
+    assert unfinished.bytes == 0
+
+
+def test_the_message_that_came_first_goes_on_and_the_others_in_their_turn(unfinished: Unfinished) -> None:
+    connection = unfinished.of_connection()
+    first, second, third = (Said(connection) for _ in range(3))
+    first.begin()
+    second.begin()
+    while second.go_on():
+        pass
+    assert second.bytes == CONNECTION_EARLY_BYTES_MAX
+    third.begin()
+    assert not third.go_on()
+    while first.bytes < 100 * MIB:
+        assert first.go_on()
+    first.has(0)
+    assert second.go_on(), "it is the first now"
+    assert not third.go_on()
+    second.has(0)
+    assert third.go_on()
+
+
+def test_a_message_that_waits_for_room_is_not_slow_and_gets_it_from_one_that_is(
     unfinished: Unfinished, refused: Refused
 ) -> None:
     connection = unfinished.of_connection()
-    said = [Said(connection) for _ in range(3)]
-    for one, size in zip(said, (20 * MIB, 30 * MIB, 10 * MIB), strict=True):
-        one.has(size)
-    assert not refused.limits
-    said[2].has(15 * MIB)
-    assert [one.refusals for one in said] == [[], REFUSED, []]
-    assert refused.limits == ["connection_unfinished_bytes_max"]
-    assert connection.bytes == unfinished.bytes == 35 * MIB
-
-
-def test_a_message_alone_on_its_connection_may_be_bigger(unfinished: Unfinished) -> None:
-    one = Said(unfinished.of_connection())
-    one.has(CONNECTION_UNFINISHED_BYTES_MAX + 50 * MIB)
-    one.has(0)
-    assert not one.refusals and not unfinished.bytes
+    slow, waiting = Said(connection), Said(connection)
+    slow.begin()
+    while slow.bytes <= CONNECTION_EARLY_BYTES_MAX:
+        assert slow.go_on()
+    waiting.begin()
+    assert not waiting.go_on()
+    for second in range(0, 10_000, 10):
+        connection.refuse_slow(second)
+        if slow.refusals:
+            break
+    assert slow.refusals
+    assert not waiting.refusals
+    assert waiting.go_on(second)
+    connection.refuse_slow(second + 10)
+    assert refused.limits == ["slow_messages"]
 
 
 def test_who_has_most_of_the_memory_of_all_loses_it(unfinished: Unfinished, refused: Refused) -> None:
@@ -137,26 +201,35 @@ async def test_a_connection_looks_at_what_comes_too_slowly(our_ends: Ends, probe
 
 
 @within(120)
-async def test_bodies_that_never_end_fill_no_server(
-    our_ends: Ends, probe: Probe, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each call begins a message of 160 MiB, and gets its window back as it comes."""
+async def test_bodies_that_never_end_fill_no_server(our_ends: Ends, probe: Probe) -> None:
+    """Each call begins a message of 150 MiB. The first stops in the midst of it, and the others send what they get room for."""
     served = await our_ends.serve(probe.handlers())
     client = await h.RawClient.connect(int(served.address.rpartition(":")[2]))
-    numbers = range(1, 13, 2)
-    for number in numbers:
-        client.send(
-            h.request(number, path("Sum")), h.frame(h.DATA, 0, number, h.message(b"", length=150 * MIB))
-        )
-    for _ in range(16):
-        for number in numbers:
-            client.send(*(h.frame(h.DATA, 0, number, bytes(1 << 14)) for _ in range(64)))
+    unfinished, part = served.server._intake.unfinished, 1 << 14
+    sent = dict.fromkeys(range(1, 13, 2), 0)
+
+    async def send(number: int, most: int) -> None:
+        parts = (min(client.window_of(number), most) - sent[number]) // part
+        client.send(*(h.frame(h.DATA, 0, number, bytes(part)) for _ in range(parts)))
+        sent[number] += parts * part
         await client.pong()
-    over = {one.stream for one in client.frames if h.ends(one) and one.kind == h.HEADERS}
-    assert 1 <= len(over) <= 4
-    left = len(numbers) - len(over)
-    assert left * 16 * MIB <= CONNECTION_UNFINISHED_BYTES_MAX + 16 * MIB
-    assert [text for text in caplog.messages if "limit=connection_unfinished_bytes_max" in text]
+
+    for number in sent:
+        begin = h.message(bytes(part - 5), length=150 * MIB)
+        client.send(h.request(number, path("Sum")), h.frame(h.DATA, 0, number, begin))
+        sent[number] += part
+    await client.pong()
+    await send(1, 3 * MIB)
+    for _ in range(30):
+        for number in list(sent)[1:]:
+            await send(number, 140 * MIB)
+    assert unfinished.bytes == sum(sent.values())
+    assert unfinished.bytes > CONNECTION_EARLY_BYTES_MAX
+    assert unfinished.bytes <= CONNECTION_EARLY_BYTES_MAX + len(sent) * WINDOW_BYTES
+    client.send(h.frame(h.RST_STREAM, 0, 1, struct.pack(">I", 8)))
+    for _ in range(60):
+        await send(3, 140 * MIB)
+    assert sent[3] == 140 * MIB, "it is the first now"
     client.send(h.call(101, path("Echo"), b"next"))
     await client.end_of(101)
     assert client.data_of(101) == h.message(b"next")
