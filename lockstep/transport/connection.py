@@ -70,6 +70,8 @@ BLOCKED_BYTES_MAX = 64 << 20
 """Messages that wait for room in the windows of a peer; one that has so many waiting gets no more calls."""
 CONTROL_FRAMES_AT_ONCE = 50
 """Frames that carry no messages are worked for: behind so many of one connection others have their turn."""
+DATA_FRAMES_AT_ONCE = 256
+"""Frames that carry messages, or nothing: the same; each takes microseconds, however little is in it."""
 RESETS_MAX = 1000
 """Calls that a client may give up within a round of keepalive; more are an attack."""
 
@@ -264,7 +266,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         self._rest = b""
-        at, end, control_frames, calls = 0, len(data), 0, 0
+        at, end, control_frames, data_frames, calls = 0, len(data), 0, 0, 0
         if self._preface_left:
             at = min(self._preface_left, end)
             self._preface_left -= at
@@ -282,9 +284,13 @@ class Connection(asyncio.Protocol):
                 continue
             if end - at < HEAD_BYTES:
                 break
+            if data_frames >= DATA_FRAMES_AT_ONCE:
+                self._hold(asyncio.get_running_loop().call_soon)
+                break
             high, low, kind, flags, number = _HEAD.unpack_from(data, at)
             length = high << 8 | low
             behind = at + HEAD_BYTES + length
+            data_frames += kind == _DATA
             if kind == _DATA and not flags and behind <= end:
                 # Nearly always: all of a frame, without padding.
                 stream = self.streams.get(number)

@@ -13,7 +13,7 @@ from h2.stream import H2Stream
 from hpack import Decoder
 
 from lockstep.transport.calls_offered import CALLS_FREE_MIN, CALLS_OFFERED, CALLS_OFFERED_STEP, KEPT_MAX
-from lockstep.transport.connection import CALLS_OF_CONNECTION_AT_ONCE, Connection
+from lockstep.transport.connection import CALLS_OF_CONNECTION_AT_ONCE, DATA_FRAMES_AT_ONCE, Connection
 from lockstep.transport.http2 import Http2
 from lockstep.transport.intake import CALLS_A_TURN, RESETS_A_SECOND, RESETS_BURST, Intake, Peer
 from tests.unit.lockstep.transport import raw_http2 as h
@@ -154,6 +154,40 @@ async def test_settings_have_their_turns(our_ends: Ends, probe: Probe) -> None:
     is_over.set()
     await other
     assert turns >= 40
+    await client.close()
+
+
+SMALL_DATA = {
+    "nothing": h.frame(h.DATA, 0, 1),
+    "padding": h.frame(h.DATA, h.PADDED, 1, bytes(1)),
+    "a byte": h.frame(h.DATA, 0, 1, b"x"),
+    "a message": h.frame(h.DATA, 0, 1, h.message(b"x")),
+}
+
+
+@within(60)
+@pytest.mark.parametrize("name", SMALL_DATA)
+async def test_frames_with_little_in_them_have_their_turns(our_ends: Ends, probe: Probe, name: str) -> None:
+    """Thousands of them come in one read, and each takes as long as one with much in it."""
+    client = await serve(our_ends, probe.handlers())
+    client.send(h.request(1, path("Sum")))
+    if name == "a byte":
+        client.send(h.frame(h.DATA, 0, 1, h.message(b"", length=2**20)))
+    await client.pong()
+    turns, is_over, frames = 0, asyncio.Event(), 40 * DATA_FRAMES_AT_ONCE
+
+    async def go_on() -> None:
+        nonlocal turns
+        while not is_over.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(go_on())
+    client.send(SMALL_DATA[name] * frames)
+    await client.pong()
+    is_over.set()
+    await other
+    assert turns >= frames / DATA_FRAMES_AT_ONCE
     await client.close()
 
 
