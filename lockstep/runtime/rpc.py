@@ -14,6 +14,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
+from lockstep.runtime.field_limit import LOOKED_BYTES_MIN, look_at_fields
 from lockstep.runtime.process import halt
 from lockstep.runtime.status import abort
 from lockstep.runtime.wire import parse
@@ -33,6 +34,9 @@ def unary(
     """A call with one request of type `kind` and one response; the handler raises `LockstepError` for an error."""
 
     async def handle(data: bytes, _context: Context) -> bytes:
+        if len(data) > LOOKED_BYTES_MIN:
+            for _ in look_at_fields(kind, data):
+                await asyncio.sleep(0)
         return (await handler(parse(kind(), data))).SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(_guarded(handle))

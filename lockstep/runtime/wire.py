@@ -85,22 +85,22 @@ class BytesWithin:
                 if at >= end:
                     return bytes(rest), values
                 begin = at
-                tag, at = _read_varint(data, at)
+                tag, at = read_varint(data, at)
                 kind = tag & 7
                 if kind == _LENGTH_DELIMITED:
-                    size, at = _read_varint(data, at)
+                    size, at = read_varint(data, at)
                     inner, at = at, at + size
                     if tag >> 3 == self._number:
-                        value_tag, place = _read_varint(data, inner)
+                        value_tag, place = read_varint(data, inner)
                         if value_tag == self._value_tag:
-                            size, place = _read_varint(data, place)
+                            size, place = read_varint(data, place)
                             if place + size == at <= end:
                                 values.append(bytes(view[place:at]))
                                 continue
                         if values:
                             return data, []  # Nobody knows what of it belongs before them.
                 elif kind == _VARINT:
-                    _, at = _read_varint(data, at)
+                    _, at = read_varint(data, at)
                 else:
                     at += _FIXED_BYTES[kind]
                 if at > end:
@@ -123,7 +123,7 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The number there, of up to nine bytes, and where it ends; raises `IndexError` at the end of all."""
     number = shift = 0
     while True:

@@ -1,13 +1,19 @@
 """The requests of the Transactions service as commands, and what is wrong with them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lockstep.core.commands import Disposition, OutgoingMessage, PublishCommand, SettleCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey, parse_transaction_id
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.server_messages import DeliveredMessage
-from lockstep.runtime.client_message_codec import checked_priority, invalid, span
+from lockstep.runtime.client_message_codec import (
+    COUNT_MAX,
+    check_count,
+    checked_priority,
+    invalid,
+    span,
+)
 from lockstep.wire.v1 import transactions_pb2 as pb
 
 
@@ -23,6 +29,7 @@ def publish_command(request: pb.PublishRequest, key: TransactionKey) -> PublishC
     """Raises `Rejected` INVALID_ARGUMENT."""
     if not request.messages:
         raise invalid("a publish without messages")
+    check_count(len(request.messages), COUNT_MAX, "messages of a publish")
     messages = tuple(
         OutgoingMessage(
             message.properties,
@@ -98,7 +105,8 @@ def _sequence(sequence: int) -> int:
     return sequence
 
 
-def _positions(positions: Iterable[int]) -> tuple[QueuePosition, ...]:
+def _positions(positions: Sequence[int]) -> tuple[QueuePosition, ...]:
+    check_count(len(positions), COUNT_MAX, "positions of a settle")
     found = tuple(QueuePosition(position) for position in positions)
     if not found:
         raise invalid("no positions are named")

@@ -39,6 +39,7 @@ from lockstep.core.server_messages import (
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
+from lockstep.runtime.field_limit import STREAM_LOOKED_BYTES_MIN, check_fields
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.rpc import Context, hear, read, service, stream_stream
 from lockstep.runtime.serving import ServingRight, ServingRights
@@ -190,7 +191,7 @@ class SessionsService:
         data = await read(context)
         if data is None:
             return
-        set_name, messages = decode_request(parse(session_pb2.SessionRequest(), data))
+        set_name, messages = decode_request(_parsed(data))
         if not messages or not isinstance(messages[0], AttachSession):
             raise Rejected(ErrorCode.INVALID_ARGUMENT, "the first message of a session stream is attach")
         if self._driver.core(set_name) is None:
@@ -221,7 +222,7 @@ class SessionsService:
         def take(data: bytes | memoryview) -> bool:
             if stream.outbox.is_finished:
                 return False
-            set_name, messages = decode_request(parse(session_pb2.SessionRequest(), data))
+            set_name, messages = decode_request(_parsed(data))
             if set_name != stream.set_name:
                 raise Rejected(
                     ErrorCode.INVALID_ARGUMENT,
@@ -338,6 +339,13 @@ class SessionsService:
         return (
             message if message.candidates else replace(message, candidates=tuple(self._candidates(set_name)))
         )
+
+
+def _parsed(data: bytes | memoryview) -> session_pb2.SessionRequest:
+    """Raises `Rejected`."""
+    if len(data) > STREAM_LOOKED_BYTES_MIN:
+        check_fields(session_pb2.SessionRequest, data)
+    return parse(session_pb2.SessionRequest(), data)
 
 
 def _may_be_said(waiting: Sequence[_Waiting]) -> bool:

@@ -14,6 +14,7 @@ from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.requests import GetOutcome
 from lockstep.core.server_messages import AnyServerMessage, OutcomeAnswer, OutcomeState
 from lockstep.runtime.channels import Channels
+from lockstep.runtime.client_message_codec import COUNT_MAX
 from lockstep.runtime.cluster_view import ClusterView, SetView
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.serving import ServingRights
@@ -27,6 +28,7 @@ from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.own_disk import OwnDisk
 from services.broker.set_queries import SetQueries
+from services.broker.transactions_codec import accept_command, publish_command, settle_command
 from services.broker.transactions_service import SESSIONS_SHOWN_MAX, TransactionsService
 from services.primary.sessions import SessionsService
 from tests.unit.services.broker.test_caller_sessions import ScriptedSet
@@ -240,3 +242,19 @@ async def test_what_is_repeated_when_its_outcome_was_forgotten_is_in_doubt(name:
     driver.host(SET, Forgetful())
     call = Services(B1, driver=driver).call(name, REPEATED[name], is_branch=False)
     assert await heard(call) == (InDoubt, ErrorCode.EXPIRED)
+
+
+@pytest.mark.parametrize("count", [COUNT_MAX, COUNT_MAX + 1])
+def test_a_call_names_no_more_than_a_step_takes(count: int) -> None:
+    key = LogIndex(1), Epoch(1)
+    for make in (
+        lambda: publish_command(pb.PublishRequest(sequence=1, messages=[MESSAGE] * count), key),
+        lambda: accept_command(pb.AcceptRequest(sequence=1, positions=range(count)), key),
+        lambda: settle_command(pb.SettleRequest(disposition=SETTLE.disposition, positions=range(count))),
+    ):
+        if count <= COUNT_MAX:
+            make()
+            continue
+        with pytest.raises(Rejected) as refused:
+            make()
+        assert refused.value.code is ErrorCode.TOO_LARGE
