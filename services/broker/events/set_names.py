@@ -55,11 +55,14 @@ class SetNames:
 
     async def missing(self, names: Set[str]) -> set[str]:
         """Those that no resource set had at some moment of this call: none is ever deleted, so none had before. Where etcd does
-        not answer, nobody can tell, and none is missing.
+        not answer, or was set back and may lack one, nobody can tell, and none is missing.
         """
+        asked_at = self._view.etcd_revision
         try:
-            entries, _ = await self._read(self._view.keys.sets)
+            entries, revision = await self._read(self._view.keys.sets)
         except LockstepError:
+            return set()
+        if revision < asked_at or self._view.is_set_back or self._view.is_stamp_lost:
             return set()
         return set(names) - {self._set_of(entry.key) for entry in entries} - set(self.known())
 

@@ -7,6 +7,7 @@ import pytest
 from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
+from lockstep.core.stamps import Stamp
 from lockstep.runtime.cluster_view import ClusterView, SetView
 from lockstep.runtime.etcd import Entry, EtcdRejected
 from services.broker.events.set_names import SetNames
@@ -95,3 +96,14 @@ async def test_a_name_is_missing_only_where_etcd_says_so() -> None:
     assert await names.missing({"east", "west", "newer", "nosuch"}) == {"west", "nosuch"}
     etcd.is_reachable = False
     assert await names.missing({"nosuch"}) == set()
+
+
+async def test_a_name_that_an_etcd_lacks_which_was_set_back_is_not_missing() -> None:
+    """The set may have come behind the backup that it was restored from: as etcd says, by a stamp, or by its revision."""
+    marked, stamped, behind = view_of(EAST), view_of(EAST), view_of(EAST)
+    marked.set_back_by = "broker b"
+    stamped.stamp = Stamp("b", 1, 5)
+    behind.etcd_revision = 8
+    for view in (marked, stamped, behind):
+        names = SetNames(view, Etcd(KEYS.set_map(EAST)).read)
+        assert await names.missing({"west"}) == set()
