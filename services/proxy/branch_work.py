@@ -23,7 +23,7 @@ from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import Disposition, OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
-from lockstep.core.xa import XaStatus
+from lockstep.core.xa import BranchState, XaStatus
 from lockstep.core.xid import Xid
 
 _GOOD = (XaStatus.OK, XaStatus.RDONLY)
@@ -68,8 +68,8 @@ class BranchWork:
         return branch.batches.settle(queue, epoch, positions, Disposition.ACCEPT, branch.key)
 
     async def commit(self) -> None:
-        """Ends the work and votes: returns when the branch is prepared. Raises `Rejected` (this work did not prepare it; with
-        ROLLED_BACK it cannot commit), `InDoubt`."""
+        """Ends the work and votes: returns when the branch is prepared, or committed. Raises `Rejected` (this work did not
+        prepare it; with ROLLED_BACK it cannot commit), `InDoubt`."""
         begun = self._work()
         if begun is None:
             self.state = TransactionState.ROLLED_BACK
@@ -79,6 +79,10 @@ class BranchWork:
         try:
             status = await manager.end_and_prepare(self._xid)
         except XaError as refused:
+            if refused.verb == "prepare" and refused.state is BranchState.COMMITTED:
+                # Its work has ended, and its coordinator was before us: it has asked for the vote by itself, and decided.
+                self.state = TransactionState.COMMITTED
+                return
             self.state = TransactionState.ROLLED_BACK
             if refused.verb == "prepare":
                 # Its work has ended, and whoever else works in the branch may have it prepared: not ours to roll back.

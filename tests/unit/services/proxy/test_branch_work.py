@@ -8,6 +8,7 @@ import pytest
 from lockstep.client.command_batches import CommandBatches
 from lockstep.client.session import Session
 from lockstep.client.set_session import SetSession
+from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import (
     CommitBranchCommand,
     EndCommand,
@@ -21,6 +22,7 @@ from lockstep.core.commands import (
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import QueuePosition
 from lockstep.core.records import Dequeue
+from lockstep.core.requests import ClientMessage
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from services.proxy.amqp_transaction import AmqpTransaction
@@ -223,6 +225,28 @@ async def test_who_works_in_the_branch_too_may_have_it_prepared_later(rig: Rig) 
     assert raised.value.code is ErrorCode.ILLEGAL_STATE
     other.ok(EndCommand(0, NAME, 0))
     assert other.ok(PrepareBranchCommand(0, NAME)) == XaStatus.OK
+
+
+async def test_a_branch_that_its_coordinator_has_committed_before_the_vote_is_asked_for_is_not_refused(
+    rig: Rig,
+) -> None:
+    """The set hears the end alone: its primary has changed behind that. The coordinator asks for the vote, too, and decides."""
+    worker, coordinator = Worker(rig), somebody(rig)
+    work = worker.work(XID)
+    await work.publish("q", MESSAGES)
+    say = worker.session.line.say
+
+    def says(*messages: ClientMessage) -> None:
+        for message in messages:
+            if isinstance(message, PrepareBranchCommand):
+                assert coordinator.ok(PrepareBranchCommand(0, NAME)) == XaStatus.OK
+                assert coordinator.ok(CommitBranchCommand(0, NAME)) == XaStatus.OK
+            say(message)
+
+    worker.session.line.say = says  # type: ignore[method-assign]
+    await work.commit()
+    assert work.state is TransactionState.COMMITTED
+    assert rig.bodies("q") == [b"ours"]
 
 
 async def test_a_branch_in_which_nothing_was_done_is_not_prepared(rig: Rig) -> None:
