@@ -5,13 +5,13 @@ again. What this process does not know of a transaction, its set does: its outco
 *in doubt* where nobody can say what an earlier call did (`repeated_calls.py`).
 """
 
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from lockstep.core.commands import CommitCommand, RollbackCommand
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
 from lockstep.runtime.rpc import service, unary
@@ -41,6 +41,7 @@ _REFUSALS = {
     OutcomeState.HEURISTICALLY_ROLLED_BACK: (ErrorCode.ROLLED_BACK, "was rolled back"),
 }
 """What is said to whoever wants something else of a transaction than the outcome that it has."""
+_HAVE_OPERATIONS = {OutcomeState.PREPARED, OutcomeState.COMMITTED, OutcomeState.HEURISTICALLY_COMMITTED}
 SESSIONS_SHOWN_MAX = 500
 """Ids of sessions by which one call says that a transaction is its own."""
 
@@ -269,17 +270,22 @@ class TransactionsService:
         return None
 
     async def _open(self, set_name: SetName, key: TransactionKey, secret: bytes) -> OpenTransaction:
-        """The transaction, for an operation. Raises `Rejected` for one that is not open here, or somebody else's."""
+        """The transaction, for an operation. Raises `Rejected` for one that is not open here, or somebody else's, and `InDoubt`
+        for one that has ended with what was done in it: an earlier call may have done this."""
         transaction = self._find(set_name, key, secret)
         if transaction is None:
-            _refuse(set_name, key, await self._queries.outcome(set_name, key, fence=False))
+            answer = await self._queries.outcome(set_name, key, fence=False)
+            refusal = _refusal(set_name, key, answer)
+            if answer.state in _HAVE_OPERATIONS:
+                raise InDoubt(refusal.code, refusal.message, **refusal.details)
+            raise refusal
         return transaction
 
     async def _ended(self, set_name: SetName, key: TransactionKey, wanted: int) -> Done:
         """The end of a transaction that is not open here. Raises `Rejected` unless it is the one that is wanted."""
         answer = await self._queries.outcome(set_name, key, fence=False)
         if answer.state != wanted:
-            _refuse(set_name, key, answer)
+            raise _refusal(set_name, key, answer)
         return Done(answer.state, answer.epoch, answer.commit_index)
 
 
@@ -296,8 +302,8 @@ def _unauthorized(set_name: SetName, key: TransactionKey) -> Rejected:
     return Rejected(ErrorCode.UNAUTHORIZED, text, transaction=name)
 
 
-def _refuse(set_name: SetName, key: TransactionKey, answer: OutcomeAnswer) -> NoReturn:
-    """Raises `Rejected`: the transaction has another outcome than the one that is wanted."""
+def _refusal(set_name: SetName, key: TransactionKey, answer: OutcomeAnswer) -> Rejected:
+    """The transaction has another outcome than the one that is wanted."""
     code, text = _REFUSALS[answer.state]
     name = transaction_id(set_name, key)
-    raise Rejected(code, f"transaction {name} {text}", transaction=name)
+    return Rejected(code, f"transaction {name} {text}", transaction=name)

@@ -224,13 +224,17 @@ def test_a_client_shows_no_more_sessions_than_brokers_take() -> None:
     assert client.SESSIONS_SHOWN_MAX <= SESSIONS_SHOWN_MAX
 
 
-class Forgetful(ScriptedSet):
-    """Outcomes were forgotten since."""
+class Ended(ScriptedSet):
+    """Its transactions have ended since."""
+
+    def __init__(self, state: int) -> None:
+        super().__init__()
+        self._state = state
 
     def _answers(self, message: object) -> Iterator[AnyServerMessage]:
         if isinstance(message, GetOutcome):
             head = Epoch(3), LogIndex(90)
-            yield OutcomeAnswer(*head, message.request, message.transaction, OutcomeState.EXPIRED, 0)
+            yield OutcomeAnswer(*head, message.request, message.transaction, self._state, 0)
         else:
             yield from super()._answers(message)
 
@@ -239,7 +243,7 @@ class Forgetful(ScriptedSet):
 async def test_what_is_repeated_when_its_outcome_was_forgotten_is_in_doubt(name: str) -> None:
     """The first call may have done it: nobody can say any more."""
     driver = Driver()
-    driver.host(SET, Forgetful())
+    driver.host(SET, Ended(OutcomeState.EXPIRED))
     call = Services(B1, driver=driver).call(name, REPEATED[name], is_branch=False)
     assert await heard(call) == (InDoubt, ErrorCode.EXPIRED)
 
@@ -258,3 +262,23 @@ def test_a_call_names_no_more_than_a_step_takes(count: int) -> None:
         with pytest.raises(Rejected) as refused:
             make()
         assert refused.value.code is ErrorCode.TOO_LARGE
+
+
+@pytest.mark.parametrize("name", ["publish", "accept"])
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (OutcomeState.COMMITTED, (InDoubt, ErrorCode.TRANSACTION_FINISHED)),
+        (OutcomeState.HEURISTICALLY_COMMITTED, (InDoubt, ErrorCode.TRANSACTION_FINISHED)),
+        (OutcomeState.PREPARED, (InDoubt, ErrorCode.ILLEGAL_STATE)),
+        (OutcomeState.ROLLED_BACK, (Rejected, ErrorCode.ROLLED_BACK)),
+    ],
+)
+async def test_an_operation_that_is_repeated_when_its_transaction_has_committed_is_in_doubt(
+    name: str, state: int, expected: tuple[type[LockstepError], ErrorCode]
+) -> None:
+    """The first call may have added it. What was rolled back has nothing of it."""
+    driver = Driver()
+    driver.host(SET, Ended(state))
+    call = Services(B1, driver=driver).call(name, REPEATED[name], is_branch=False)
+    assert await heard(call) == expected
