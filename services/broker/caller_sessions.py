@@ -23,7 +23,7 @@ from lockstep.core.commands import (
     SettleCommand,
     StartCommand,
 )
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.xid import Xid
 from lockstep.runtime.process import spawn
@@ -181,7 +181,7 @@ class CallerSessions:
     async def start_branch(
         self, set_name: SetName, session_id: str, xid: Xid, timeout_ms: int
     ) -> tuple[OpenTransaction, Done]:
-        """As `begin`, for a branch."""
+        """As `begin`, for a branch. Raises `InDoubt` where it has begun and its time-out was refused."""
         with self._begins(set_name):
             timeout_ms = self._checked(timeout_ms)
             session, name = self._session_for(set_name, session_id), xid.encode()
@@ -192,7 +192,11 @@ class CallerSessions:
             started.add_done_callback(lambda done: self._started(session, done, timeout_ms, name))
             done = await session.answered(started)
             branch = self._begun(session, done, timeout_ms, name)
-        await session.answered(session.submit(SetTimeoutCommand(0, name, timeout_ms)))
+        try:
+            await session.answered(session.submit(SetTimeoutCommand(0, name, timeout_ms)))
+        except Rejected as error:
+            text = f"branch {branch.name} has begun, and has the time-out of its set: {error.message}"
+            raise InDoubt(error.code, text, **error.details) from error
         return branch, done
 
     @contextlib.contextmanager

@@ -60,6 +60,7 @@ class ScriptedSet:
         self.push_back = False
         self.refuses = ErrorCode.NONE
         """What every settle is refused with."""
+        self.refuses_time_outs = ErrorCode.NONE
         self.queue: list[DeliveredMessage] = []
         self.queue_name = ""
         self.drains = True
@@ -82,6 +83,9 @@ class ScriptedSet:
             case Command() if self.push_back:
                 yield PushedBack(*HEAD, message.number, ErrorCode.UNAVAILABLE, "later")
                 self.push_back = False
+            case SetTimeoutCommand() if self.refuses_time_outs:
+                refused = CommandAnswered(message.number, self.refuses_time_outs, "refused", 0)
+                yield Answers(*HEAD, (refused,))
             case SettleCommand() if self.refuses:
                 yield Answers(*HEAD, (CommandAnswered(message.number, self.refuses, "refused", 0),))
             case Command() if not self.silent:
@@ -376,6 +380,18 @@ async def test_branches_that_have_ended_are_not_open_and_their_end_may_be_repeat
     with pytest.raises(Rejected) as otherwise:
         await rig.callers.end_branch(SET, EndCommand(0, ends[-1].xid, 7))
     assert otherwise.value.code is ErrorCode.TRANSACTION_FINISHED
+
+
+async def test_branch_that_has_begun_and_whose_time_out_is_refused_is_in_doubt() -> None:
+    """Its caller would take a refusal for a branch that is not there, while its work stays open. So it can end it."""
+    rig = Rig(CallerLimits())
+    rig.set.refuses_time_outs = ErrorCode.INVALID_ARGUMENT
+    xid = Xid(1, b"global", b"")
+    with pytest.raises(InDoubt, match="has begun") as caught:
+        await rig.callers.start_branch(SET, "", xid, 1000)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    await rig.callers.end_branch(SET, EndCommand(0, xid.encode(), 0, is_failed=True))
+    assert isinstance(rig.set.commands[-1], EndCommand)
 
 
 async def test_branch_with_a_longer_time_out_is_known_for_longer() -> None:
