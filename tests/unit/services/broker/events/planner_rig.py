@@ -61,6 +61,8 @@ class Sources:
         """So many calls are answered, then primaries are away."""
         self.lags: dict[SetName, int] = {}
         self.before_opening: dict[SetName, Callable[[], None]] = {}
+        self.earliest: dict[SetName, bool] = {}
+        """Whether it was opened as early as a set can, if nothing is said of where."""
 
     def addresses(self, set_name: SetName) -> list[str]:
         return [f"{set_name}:1", f"{set_name}:2"]
@@ -97,6 +99,7 @@ class Sources:
             raise Rejected(ErrorCode.OUT_OF_RANGE, "left behind")
         elif change is SubscriptionChange.OPEN:
             self.before_opening.pop(set_name, lambda: None)()
+            self.earliest[set_name] = is_earliest
             groups.setdefault(group, (floor or at(len(self.world.logs[set_name])), False))
         elif change is not SubscriptionChange.NONE:
             if group not in groups:

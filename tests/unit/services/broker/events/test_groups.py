@@ -15,7 +15,7 @@ from lockstep.core.requests import SubscriptionChange
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.first_cut import BranchStands
 from services.broker.core.events.planning import Offset
-from services.broker.events.sources import NOTHING, offset_of
+from services.broker.events.sources import NOTHING, offset_of, wire_offset
 from tests.unit.services.broker.core.events.planning_world import Joint, at
 from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends
 
@@ -508,3 +508,26 @@ async def test_a_group_does_not_begin_where_nobody_knows_whether_a_half_is_forgo
     assert caught.value.code is ErrorCode.UNAVAILABLE
     rig.commit(joint, TWO)
     assert told_of(rig, joint, await rig.open()) == {False}
+
+
+@pytest.mark.parametrize(
+    ("start", "begun"),
+    [
+        (pb.OpenSubscriptionRequest.START_OFFSETS, {ONE: at(1), TWO: at(2)}),
+        (pb.OpenSubscriptionRequest.START_EARLIEST, {ONE: at(3), TWO: at(2)}),
+        (pb.OpenSubscriptionRequest.START_LATEST, {ONE: at(3), TWO: at(2)}),
+    ],
+)
+async def test_a_group_begins_at_the_offsets_that_it_is_given_if_it_is_to_begin_at_offsets(
+    start: pb.OpenSubscriptionRequest.Start.ValueType, begun: dict[str, Offset]
+) -> None:
+    """In a set of which none is given, and else, where the set says."""
+    rig = Rig()
+    for name, many in ((ONE, 3), (TWO, 2)):
+        for _ in range(many):
+            rig.world.append(name, 1)
+    given = [wire_offset(ONE, at(1))]
+    request = pb.OpenSubscriptionRequest(group="spark", start=start, offsets=given)
+    opened = await rig.groups.open(request)
+    assert {one.resource_set: offset_of(one) for one in opened.offsets} == begun
+    assert rig.sources.earliest == dict.fromkeys((ONE, TWO), start != pb.OpenSubscriptionRequest.START_LATEST)
