@@ -135,7 +135,7 @@ class Queue(QueueEntries):
 
     def expires_ms(self, position: QueuePosition) -> int:
         """When the message at a position that is there expires (TimeMs); 0: never."""
-        moved = self.expiries.get(position) if self.expiries else None
+        moved = self.expiries.get(position) if self.expiries.pages else None
         if moved is not None:
             return moved
         (content,) = self._contents.of(self.message_ids((position,)))
@@ -181,7 +181,7 @@ class Queue(QueueEntries):
         marked = self.transient_positions
         if not self.is_durable:
             self._take_out(positions, False, removed)
-        elif not (marked and marked.any_of(positions)):
+        elif not (marked.pages and marked.any_of(positions)):
             # Nearly always: a record is of entries of one kind.
             if is_durable:
                 self._take_out(positions, True, removed)
@@ -191,7 +191,7 @@ class Queue(QueueEntries):
                     self._take_out(tuple(alike), not is_marked, removed)
             marked.remove(removed.positions)
         for side in (self.delivery_counts, self.expiries, self.deaths, self.annotations):
-            if side:
+            if side.pages:
                 side.remove(removed.positions)
         if self.locks:
             for position in removed.positions:

@@ -175,6 +175,7 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
     publish.routing_key = command.routing_key
     if isinstance(messages, AlikeMessages):
         bodies = messages.bodies
+        check_count(len(bodies), COUNT_MAX, "messages of a publish")
         _check_publish(bodies, messages.ttl_ms)
         publish.bodies.extend(bodies)
         if messages.properties:
@@ -188,6 +189,7 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
         if messages.priority != PRIORITY_DEFAULT:
             publish.priorities = _checked_priorities((messages.priority,))
         return
+    check_count(len(messages), COUNT_MAX, "messages of a publish")
     ttls_ms = pack([message.ttl_ms for message in messages], 0)
     _check_publish(messages, max(ttls_ms, default=0))
     priorities = pack([message.priority for message in messages], PRIORITY_DEFAULT)
@@ -202,6 +204,7 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
 
 
 def _fill_settle(command: c.SettleCommand, settle: pb.ClientMessage.Settle) -> None:
+    check_count(len(command.positions), COUNT_MAX, "positions of a settle")
     _check_settle(command.positions, command.disposition, command.transaction is not None)
     settle.queue = command.queue
     settle.delivery_epoch = command.delivery_epoch
@@ -284,13 +287,11 @@ def _checked_priorities(priorities: Sequence[int]) -> bytes:
 def _check_publish(messages: Sized, ttl_ms_max: int) -> None:
     if not messages:
         raise invalid("a publish without messages")
-    check_count(len(messages), COUNT_MAX, "messages of a publish")
     if ttl_ms_max > SPAN_MS_MAX:
         raise invalid(f"a message's time to live is above {SPAN_MS_MAX} ms")
 
 
 def _check_settle(positions: Sequence[QueuePosition], disposition: int, is_in_transaction: bool) -> None:
-    check_count(len(positions), COUNT_MAX, "positions of a settle")
     if not _distinct(positions):
         raise invalid("a settle without positions")
     if not c.Disposition.ACCEPT <= disposition <= c.Disposition.REJECT:
@@ -335,8 +336,8 @@ def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
 def _made_publish(
     number: int, publish: pb.ClientMessage.Publish, transaction: TransactionKey | None, sequence: int
 ) -> c.PublishCommand:
-    for column in (publish.bodies, publish.properties, publish.are_durable, publish.ttls_ms, publish.headers):
-        check_count(len(column), COUNT_MAX, "messages of a publish")
+    columns = publish.bodies, publish.properties, publish.are_durable, publish.ttls_ms, publish.headers
+    check_count(max([len(column) for column in columns]), COUNT_MAX, "messages of a publish")
     bodies, ttls_ms = tuple(publish.bodies), publish.ttls_ms
     _check_publish(bodies, max(ttls_ms) if ttls_ms else 0)
     messages = _made_messages(publish, bodies, ttls_ms)

@@ -244,14 +244,15 @@ def delivered_messages(
     queue: Queue, messages: Iterable[tuple[QueuePosition, Message]]
 ) -> tuple[DeliveredMessage, ...]:
     """Messages that are there as clients get them."""
-    counts, is_all_durable = queue.delivery_counts, queue.is_durable and not queue.transient_positions
+    counts = queue.delivery_counts or None
+    is_any_moved, is_all_durable = bool(queue.expiries), queue.is_durable and not queue.transient_positions
     found = [
         DeliveredMessage(
             position,
             message.properties,
             message.body,
             counts.get(position, 0) if counts else 0,
-            queue.expires_ms(position) if queue.expiries else message.expires_ms,
+            queue.expires_ms(position) if is_any_moved else message.expires_ms,
             is_all_durable or queue.is_entry_durable(position),
         )
         for position, message in messages

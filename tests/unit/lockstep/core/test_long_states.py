@@ -135,7 +135,7 @@ def test_what_is_said_of_entries_is_kept_on_pages_that_do_not_grow_with_their_nu
     log.append(Requeue(None, queue.id, tuple(queue.positions())))
     for table in (queue.transient_positions, queue.delivery_counts):
         assert len(table) == records * each == len(list(table))
-        assert max(map(len, table._pages.values())) == each << (SHELF_BITS - ORDINAL_BITS)
+        assert max(map(len, table.pages.values())) == each << (SHELF_BITS - ORDINAL_BITS)
     log.dequeue(queue, *queue.positions()[1:])
     assert [len(table) for table in (queue.transient_positions, queue.delivery_counts)] == [1, 1]
     check_invariants(log.state)
