@@ -38,6 +38,8 @@ class BackupHearing:
         self._map = map_keeping
         self._log = log_keeping
         end = context.writer.log.end
+        self._waiting: dict[int, Subscribe] = {}
+        """Those who need a snapshot, by their streams, while deleted queues are cleared: nobody reads a state before that."""
         self._lately = end, end
         """How far everything was committed at the last two ticks, or would have been."""
 
@@ -55,7 +57,10 @@ class BackupHearing:
             return
         match message:
             case Subscribe():
-                self._subscribe(given.stream, message, now)
+                if context.state.clearing.queues and self._backups.needs_snapshot(message):
+                    self._waiting[given.stream] = message
+                else:
+                    self._subscribe(given.stream, message, now)
             case Acknowledge(log_end=log_end):
                 known = self._backups.by_stream.get(given.stream)
                 if known is not None and log_end > self._backups.sent(known):
@@ -74,9 +79,16 @@ class BackupHearing:
 
     def closed(self, number: int) -> None:
         """A backup's stream is gone."""
+        self._waiting.pop(number, None)
         lost = self._backups.close(number)
         if lost is not None:
             self._lost(lost)
+
+    def go_on(self, now: Now) -> None:
+        """Take subscriptions that waited; raises `ReignOver`."""
+        while self._waiting and not self._context.state.clearing.queues:
+            stream = next(iter(self._waiting))
+            self._subscribe(stream, self._waiting.pop(stream), now)
 
     def tick(self, now: Now) -> None:
         """Heartbeats out; those who missed theirs are lost."""

@@ -100,6 +100,18 @@ class Backups:
         ours = tuple(self._context.state.epochs.entries)
         return agreement(ours, self._context.writer.log.end, message.epochs, message.log_end)
 
+    def needs_snapshot(self, message: Subscribe) -> bool:
+        """Whether the subscriber lacks more than frames that are here."""
+        return not all(self._has_of_log(message, self.agreed(message)))
+
+    def _has_of_log(self, message: Subscribe, agreed: LogIndex) -> tuple[bool, bool]:
+        """Whether the frames are here that a subscriber's disk lacks, and those that its memory does."""
+        log = self._context.writer.log
+        is_memory_here = (
+            message.is_memory_whole and message.applied <= agreed and agreed >= log.transients_from
+        )
+        return agreed >= log.retained_from, is_memory_here
+
     def subscribe(
         self, stream: int, message: Subscribe, agreed: LogIndex, is_disk_named: bool, now_ms: int
     ) -> ReplicatingSubscription | None:
@@ -113,10 +125,7 @@ class Backups:
             return None
         assert log.framed_end == log.end, "a subscription begins between frames"
         member = Member(message.broker, message.disk, message.incarnation)
-        is_retained = agreed >= log.retained_from
-        is_memory_whole = (
-            message.is_memory_whole and message.applied <= agreed and agreed >= log.transients_from
-        )
+        is_retained, is_memory_whole = self._has_of_log(message, agreed)
         if is_retained and is_memory_whole:
             snapshot_index, is_whole = LogIndex(0), False
         elif is_retained and agreed >= message.commit_index:

@@ -338,6 +338,7 @@ class PrimaryCore:
         """What is too much for one go goes on when others had their turn, as long as their commands are taken, too."""
         context = self.context
         context.pieces.go_on()
+        self._backup_hearing.go_on(now)
         if self.is_serving and context.writer.log.uncommitted_bytes <= context.settings.uncommitted_bytes_max:
             self._housekeeping.go_on(now)
             self.attachments.end_timed_out()
