@@ -236,20 +236,7 @@ class EventSources:
         """
         request = pb.FindBranchesRequest(resource_set=set_name, xids=xids)
         response = await self.find_branches(request)
-        stands = [
-            BranchStands(
-                BranchEnd(
-                    end.is_prepared,
-                    LogIndex(end.index),
-                    end.is_committed,
-                    LogIndex(end.forgotten_up_to),
-                    LogIndex(end.first_index),
-                    end.may_be_forgotten,
-                ),
-                Epoch(end.epoch),
-            )
-            for end in response.ends
-        ]
+        stands = [stands_of(end) for end in response.ends]
         return stands, list(response.prepared), LogIndex(response.committed)
 
     async def find_branches(self, request: pb.FindBranchesRequest) -> pb.FindBranchesResponse:
@@ -262,15 +249,7 @@ class EventSources:
             found = await self._queries.find_branches(set_name, tuple(request.xids))
             response = pb.FindBranchesResponse(prepared=found.prepared, committed=events.committed().index)
             for end in found.ends:
-                response.ends.add(
-                    is_prepared=end.is_prepared,
-                    index=end.index,
-                    is_committed=end.is_committed,
-                    epoch=events.offset_at(end.index).epoch,
-                    forgotten_up_to=end.forgotten_up_to,
-                    first_index=end.first_index,
-                    may_be_forgotten=end.may_be_forgotten,
-                )
+                response.ends.append(wire_stands(BranchStands(end, events.offset_at(end.index).epoch)))
             return response
 
         return await self._forwarding.at_primary(
@@ -284,6 +263,32 @@ def wire_offset(set_name: str, offset: Offset) -> pb.EventOffset:
 
 def offset_of(wire: pb.EventOffset) -> Offset:
     return Offset(LogIndex(wire.index), Epoch(wire.epoch))
+
+
+def wire_stands(stands: BranchStands) -> pb.FindBranchesResponse.BranchEnd:
+    """What `stands_of` reads again."""
+    end = stands.end
+    return pb.FindBranchesResponse.BranchEnd(
+        is_prepared=end.is_prepared,
+        index=end.index,
+        is_committed=end.is_committed,
+        epoch=stands.epoch,
+        forgotten_up_to=end.forgotten_up_to,
+        first_index=end.first_index,
+        may_be_forgotten=end.may_be_forgotten,
+    )
+
+
+def stands_of(wire: pb.FindBranchesResponse.BranchEnd) -> BranchStands:
+    end = BranchEnd(
+        wire.is_prepared,
+        LogIndex(wire.index),
+        wire.is_committed,
+        LogIndex(wire.forgotten_up_to),
+        LogIndex(wire.first_index),
+        wire.may_be_forgotten,
+    )
+    return BranchStands(end, Epoch(wire.epoch))
 
 
 def wire_log(set_name: SetName, log: LogView, committed: Offset) -> pb.DescribeLogResponse:

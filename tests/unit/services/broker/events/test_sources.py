@@ -5,12 +5,14 @@ from itertools import permutations
 from typing import Any
 
 import grpc.aio
+import msgspec
 import pytest
 import pytest_asyncio
 
 from lockstep.core.cluster_map import Keys, Member, SetMap
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex
+from lockstep.core.server_messages import BranchEnd
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry, SetView
 from lockstep.runtime.driver import Driver
@@ -18,11 +20,12 @@ from lockstep.runtime.rpc import Context, service, unary, unary_stream
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.status import error_from
 from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.core.events.first_cut import BranchStands
 from services.broker.events.journal import JournalReader
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
 from services.broker.events.set_names import SetNames
-from services.broker.events.sources import EventSources, wire_offset
+from services.broker.events.sources import EventSources, stands_of, wire_offset, wire_stands
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
@@ -193,3 +196,11 @@ async def test_an_offset_that_is_in_no_log_is_refused_by_the_first_in_sync(rig: 
     assert (await refused(rig, ask)).code is ErrorCode.WRONG_EPOCH
     rig.refuse(AWAY, AWAY, AWAY, learner=OTHER_LOG)
     assert (await refused(rig, ask)).code is ErrorCode.UNAVAILABLE, "a learner may have another log"
+
+
+def test_brokers_tell_each_other_all_that_a_primary_says_of_branches() -> None:
+    said = BranchEnd(index=LogIndex(9), forgotten_up_to=LogIndex(8), first_index=LogIndex(7))
+    for flag in ("is_prepared", "is_committed", "may_be_forgotten"):
+        stands = BranchStands(msgspec.structs.replace(said, **{flag: True}), Epoch(6))
+        assert stands_of(wire_stands(stands)) == stands
+    assert stands_of(wire_stands(BranchStands(BranchEnd(), Epoch(0)))) == BranchStands(BranchEnd(), Epoch(0))
