@@ -5,7 +5,7 @@ A publish or settle is one protobuf object with columns, however many messages i
 Law: what is refused as it comes in is refused on its way out, by the same words: nothing that was encoded ends its stream.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from operator import lt
 from typing import TypeVar, assert_never
 
@@ -175,8 +175,7 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
     publish.routing_key = command.routing_key
     if isinstance(messages, AlikeMessages):
         bodies = messages.bodies
-        check_count(len(bodies), COUNT_MAX, "messages of a publish")
-        _check_publish(bodies, messages.ttl_ms)
+        _check_publish(len(bodies), messages.ttl_ms)
         publish.bodies.extend(bodies)
         if messages.properties:
             publish.properties.append(messages.properties)
@@ -189,9 +188,8 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
         if messages.priority != PRIORITY_DEFAULT:
             publish.priorities = _checked_priorities((messages.priority,))
         return
-    check_count(len(messages), COUNT_MAX, "messages of a publish")
     ttls_ms = pack([message.ttl_ms for message in messages], 0)
-    _check_publish(messages, max(ttls_ms, default=0))
+    _check_publish(len(messages), max(ttls_ms, default=0))
     priorities = pack([message.priority for message in messages], PRIORITY_DEFAULT)
     if priorities:
         publish.priorities = _checked_priorities(priorities)
@@ -284,8 +282,10 @@ def _checked_priorities(priorities: Sequence[int]) -> bytes:
     return bytes(priorities)
 
 
-def _check_publish(messages: Sized, ttl_ms_max: int) -> None:
-    if not messages:
+def _check_publish(count: int, ttl_ms_max: int) -> None:
+    """`count`: of its messages."""
+    if not 0 < count <= COUNT_MAX:
+        check_count(count, COUNT_MAX, "messages of a publish")
         raise invalid("a publish without messages")
     if ttl_ms_max > SPAN_MS_MAX:
         raise invalid(f"a message's time to live is above {SPAN_MS_MAX} ms")
@@ -336,23 +336,25 @@ def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
 def _made_publish(
     number: int, publish: pb.ClientMessage.Publish, transaction: TransactionKey | None, sequence: int
 ) -> c.PublishCommand:
-    columns = publish.bodies, publish.properties, publish.are_durable, publish.ttls_ms, publish.headers
-    check_count(max([len(column) for column in columns]), COUNT_MAX, "messages of a publish")
-    bodies, ttls_ms = tuple(publish.bodies), publish.ttls_ms
-    _check_publish(bodies, max(ttls_ms) if ttls_ms else 0)
-    messages = _made_messages(publish, bodies, ttls_ms)
+    messages = _made_messages(publish)
     return c.PublishCommand(number, publish.exchange, publish.routing_key, messages, transaction, sequence)
 
 
-def _made_messages(
-    publish: pb.ClientMessage.Publish, bodies: tuple[bytes, ...], ttls_ms: Sequence[int]
-) -> Sequence[c.OutgoingMessage]:
-    properties, are_durable, count = publish.properties, publish.are_durable, len(bodies)
+def _made_messages(publish: pb.ClientMessage.Publish) -> Sequence[c.OutgoingMessage]:
+    """Raises `Rejected` for what is none, and for too many."""
+    properties, are_durable, ttls_ms = publish.properties, publish.are_durable, publish.ttls_ms
+    priorities, count = publish.priorities, len(publish.bodies)
+    is_alike = (
+        len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(publish.headers) <= 1
+    )
+    if not is_alike:
+        for column in (properties, are_durable, ttls_ms, publish.headers):
+            check_count(len(column), COUNT_MAX, "messages of a publish")
+    _check_publish(count, max(ttls_ms) if ttls_ms else 0)
+    bodies = tuple(publish.bodies)
     headers = [_decode_pairs(pairs.pairs) for pairs in publish.headers] if publish.headers else []
-    priorities = publish.priorities
     if priorities:
         _checked_priorities(priorities)
-    is_alike = len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(headers) <= 1
     if is_alike and len(priorities) <= 1:
         return AlikeMessages(
             bodies,
