@@ -20,6 +20,7 @@ from tests.simulation.handed_over import REACHED_BY_HAND_OVERS, draw_handed_over
 from tests.simulation.options import Options, draw
 from tests.simulation.run import Report, run
 
+SEEDS = 300
 SEEDS_FOR_BRANCHES = 300
 PROGRESS_SEEDS = 100
 
@@ -54,7 +55,7 @@ def run_seed(seed: int, family: str = "") -> Report:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=300, help="how many")
+    parser.add_argument("--seeds", type=int, help=f"how many; {SEEDS}, of a scenario its own alone")
     parser.add_argument("--start", type=int, default=0, help="the first one")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--scenario", default="", help="run this scenario (all: every one) instead of seeds")
@@ -69,14 +70,14 @@ def main() -> int:
     if arguments.scenario:
         from tests.simulation.scenarios import run_named
 
-        return run_named(arguments.scenario)
+        return run_named(arguments.scenario, range(arguments.start, arguments.start + (arguments.seeds or 0)))
     family = "--coordinators" if arguments.coordinators else "--hand-overs" if arguments.hand_overs else ""
     if arguments.trace:
         options = FAMILIES[family].draw(arguments.start)
         report = run(options, traced=frozenset((SetName(arguments.trace),)))
         print(failure(report, family) if report.broken else "nothing broken")
         return 1 if report.broken else 0
-    seeds = range(arguments.start, arguments.start + arguments.seeds)
+    seeds = range(arguments.start, arguments.start + (arguments.seeds or SEEDS))
     failed = 0
     total = Summary()
     with multiprocessing.Pool(arguments.jobs) as pool:
@@ -97,7 +98,7 @@ def main() -> int:
     if failed:
         return 1
     wanted = FAMILIES[family].wanted
-    unreached = missing(total.branches, wanted) if arguments.seeds >= SEEDS_FOR_BRANCHES else []
+    unreached = missing(total.branches, wanted) if len(seeds) >= SEEDS_FOR_BRANCHES else []
     for name in unreached:
         print(f"never reached: {name}")
     return 1 if unreached else 0

@@ -134,6 +134,10 @@ class Side:
         else:
             self.on_message(item)
 
+    def lose_stalled(self) -> None:
+        """What has not arrived is lost but for the end; only where nobody is left who could send it again."""
+        self._incoming = deque(item for item in self._incoming if item is _CONNECT or item is _END)
+
     def resume(self) -> None:
         """The direction to this side is open again: what was lost is sent again."""
         network = self._network
@@ -217,6 +221,12 @@ class Network:
     def unblock(self, source: str, target: str) -> None:
         self.blocked.discard((source, target))
         self._resume_stalled()
+
+    def lose_stalled(self, source: str, target: str) -> None:
+        """What `source` sent before it died and a blocked direction delays: nobody sends it again."""
+        for side in self.stalled:
+            if (side.peer.host, side.host) == (source, target):
+                side.lose_stalled()
 
     def heal(self) -> None:
         """No direction is blocked, slow, refusing or lossy any more."""

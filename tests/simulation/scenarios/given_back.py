@@ -3,9 +3,9 @@
 Only when it has lacked no member for a while, and not where an operator said who should lead it.
 """
 
-from lockstep.core.inputs import HandOver
 from tests.simulation.options import Options
-from tests.simulation.staging.stage import SET, A, B, C, Stage, calm
+from tests.simulation.staging.hand_overs import ask_hand_over
+from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 CASES = ("the first came back", "another is lacking", "an operator said who should lead", "it dies again")
 WAIT_S = 2.0
@@ -21,11 +21,11 @@ def play(stage: Stage, case: str) -> None:
     client.declare("a", "b")
     stage.done(client.publish("a", count=2))
     if case == "an operator said who should lead":
-        stage.world.brokers[A].feed(HandOver(SET, B, is_chosen=True))
+        ask_hand_over(stage, A, B, is_chosen=True)
         stage.serves(B)
         stage.run(5 * WAIT_S)
         stage.expect(stage.map.primary == B, "it stays where it was said to be")
-        stage.world.brokers[B].feed(HandOver(SET, C))
+        ask_hand_over(stage, B, C)
         stage.serves(C)
         stage.serves(A)
         return

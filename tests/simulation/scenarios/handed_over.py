@@ -5,10 +5,10 @@ failure, the oldest of it included.
 """
 
 from lockstep.core.ids import BrokerId
-from lockstep.core.inputs import HandOver
 from lockstep.core.server_messages import OutcomeState
 from tests.simulation.options import Options
-from tests.simulation.staging.stage import SET, A, B, C, Stage, calm
+from tests.simulation.staging.hand_overs import ask_hand_over
+from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 CASES = ("once", "twice", "to a newcomer in the end", "and the successor dies")
 
@@ -69,5 +69,5 @@ def newcomer(stage: Stage, broker: BrokerId) -> None:
 
 def hand_over(stage: Stage, source: BrokerId, to: BrokerId) -> None:
     """And wait until it is served there."""
-    stage.world.brokers[source].feed(HandOver(SET, to))
+    ask_hand_over(stage, source, to)
     stage.serves(to)

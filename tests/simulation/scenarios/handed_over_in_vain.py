@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from lockstep.core.effects import AnyEffect, TellBackup, TellStore
 from lockstep.core.ids import BrokerId
-from lockstep.core.inputs import AnyInput, HandOver, PrimarySaid
+from lockstep.core.inputs import AnyInput, PrimarySaid
 from lockstep.core.replication import HandedOver
 from lockstep.core.server_messages import OutcomeState
 from lockstep.core.store_protocol import AppendFrames
 from tests.simulation.broker import Broker
+from tests.simulation.staging.hand_overs import ask_hand_over
 from tests.simulation.staging.stage import SET, A, B, C, Stage
 
 CASES = ("a reign between", "a longer log", "a shorter log", "another transaction is open")
@@ -35,7 +36,7 @@ def play(stage: Stage, case: str) -> None:
         stage.when(_begins(B), lambda: stage.power_loss(B))
     else:
         world.as_heard = lambda process, given: altered(given, case)
-    world.brokers[A].feed(HandOver(SET, B))
+    ask_hand_over(stage, A, B)
     stage.until(lambda: stage.epoch == (3 if case == "a reign between" else 2), what="another epoch")
     stage.serves(C if case == "a reign between" else B)
     stage.expect(world.branches.counts["note: handed over in vain"] == 1, "it is noticed")

@@ -28,6 +28,8 @@ def play(stage: Stage, case: str) -> None:
         stage.until(lambda: stage.log_end(A) > end)
         stage.run(0.1)
         stage.kill(A, B, C)
+        stage.run(0.01)
+        stage.lose(A, "c1")
         stage.let_go(A, "c1")
         stage.run(0.1)
         stage.revive(A, B, C)

@@ -5,8 +5,8 @@ about a lease. And a key is never deleted by name for a process that renews its 
 is under its own lease and nothing of its successor's.
 """
 
-from lockstep.core.inputs import HandOver
-from tests.simulation.staging.stage import ETCD, SET, A, B, Stage
+from tests.simulation.staging.hand_overs import ask_hand_over
+from tests.simulation.staging.stage import ETCD, A, B, Stage
 
 CASES = ("store hangs", "old lease revoked")
 
@@ -22,7 +22,7 @@ def play(stage: Stage, case: str) -> None:
         stage.expect(stage.map.primary != A, "another leads")
         return
     lease = stage.world.brokers[A].etcd.keeper.lease_id
-    stage.world.brokers[A].feed(HandOver(SET, B))
+    ask_hand_over(stage, A, B)
     stage.until(lambda: stage.epoch == 2, what="the successor")
     successor = stage.map.primary
     stage.serves(successor)

@@ -23,6 +23,7 @@ def play(stage: Stage) -> None:
     stage.run(0.1)
     stage.kill(A)
     stage.run(0.01)
+    stage.lose(A, B)
     stage.let_go(A, B)
     stage.when(cuts(A), lambda: stage.world.pause(stage.world.brokers[A], 60_000_000))
     stage.revive(A)

@@ -3,6 +3,8 @@
 B's broker restarts, and its store does not: it loads what is there, and the frames behind it, and not what the store once wrote.
 """
 
+from dataclasses import replace
+
 from lockstep.core.ids import SetName
 from services.store.core.disk import (
     AnyStep,
@@ -12,20 +14,23 @@ from services.store.core.disk import (
     SnapshotStep,
     SnapshotWrite,
 )
+from services.store.core.limits import KIB
 from tests.simulation.options import Options
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 CASES = ("write", "flush")
 _FAILING: dict[str, type[SnapshotStep]] = {"write": SnapshotWrite, "flush": SnapshotFlush}
+_SMALL = {"consolidated_bytes": KIB, "batch_items_max": 5}
+"""Limits so small that single writes come between flushes."""
 _ROUNDS_MAX = 100
 
 
 def options() -> Options:
-    """Small batches, so that single writes come between flushes; answers to browsers are whole."""
     return calm(small_limits=True, seed=7)
 
 
 def play(stage: Stage, case: str) -> None:
+    stage.world.store_limits = replace(stage.world.store_limits, **_SMALL)
     stage.start()
     client = stage.client("c1")
     client.declare("a", "b")

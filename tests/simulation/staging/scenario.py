@@ -5,7 +5,7 @@ Law: a case is the same at every run; what it finds broken begins with the promi
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -35,18 +35,26 @@ class Scenario:
         make: Callable[[], Options] = getattr(self.module, "options", calm)
         return make()
 
-    def run(self, case: object = None, parts: Parts | None = None, trace: bool = False) -> list[str]:
-        """Play one case in a new world; the sentences of what is broken."""
-        stage = Stage(parts, self.options(case))
+    def run(
+        self,
+        case: object = None,
+        parts: Parts | None = None,
+        trace: bool = False,
+        seed: int | None = None,
+    ) -> list[str]:
+        """Play one case in a new world; the sentences of what is broken. `seed`: of that world, None: the case's own."""
+        options = self.options(case)
+        options.seed = options.seed if seed is None else seed
+        stage = Stage(parts, options)
         if trace:
             stage.world.traced = frozenset(stage.world.set_names)
         play: Callable[..., None] = self.module.play
         return perform(stage, play if case is None else partial(_with_case, play, case))
 
-    def violations(self, make_parts: Callable[[], Parts] = Parts) -> Iterator[str]:
-        """What is broken in any case, the first broken case only."""
+    def violations(self, make_parts: Callable[[], Parts] = Parts, seed: int | None = None) -> Iterator[str]:
+        """What is broken in any case, the first broken case only; `seed` as of `run`."""
         for case in self.cases:
-            broken = self.run(case, make_parts())
+            broken = self.run(case, make_parts(), seed=seed)
             if broken:
                 label = self.name if case is None else f"{self.name} [{case}]"
                 yield from (f"{label}: {sentence}" for sentence in broken)
@@ -64,8 +72,12 @@ def all_scenarios() -> dict[str, Scenario]:
     return {name: Scenario(name, importlib.import_module(f"{package.__name__}.{name}")) for name in names}
 
 
-def run_named(name: str) -> int:
-    """Run one scenario, or with `all` every one; 0 when all is well. `NAME/CASE` traces one case of it."""
+def run_named(name: str, seeds: Iterable[int] = ()) -> int:
+    """Run one scenario, or with `all` every one; 0 when all is well. `NAME/CASE` traces one case of it.
+
+    `seeds`: play each case once with each of them; empty: with its own.
+    """
+    wanted_seeds = tuple(seeds) or (None,)
     name, _, wanted = name.partition("/")
     scenarios = all_scenarios()
     if name != "all" and name not in scenarios:
@@ -75,8 +87,11 @@ def run_named(name: str) -> int:
         for case in scenario.cases:
             if wanted and str(case) != wanted:
                 continue
-            broken = scenario.run(case, trace=bool(wanted) or (name != "all" and case is None))
-            label = scenario.name if case is None else f"{scenario.name} [{case}]"
-            print(f"{label}: {'; '.join(broken[:8]) if broken else 'holds'}", flush=True)
-            failed += bool(broken)
+            for seed in wanted_seeds:
+                is_alone = name != "all" and case is None and len(wanted_seeds) == 1
+                broken = scenario.run(case, trace=bool(wanted) or is_alone, seed=seed)
+                label = scenario.name if case is None else f"{scenario.name} [{case}]"
+                label = label if seed is None else f"{label} with seed {seed}"
+                print(f"{label}: {'; '.join(broken[:8]) if broken else 'holds'}", flush=True)
+                failed += bool(broken)
     return 1 if failed else 0

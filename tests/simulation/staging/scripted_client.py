@@ -5,6 +5,7 @@ doubt is asked for until its outcome is final, as every careful client does (P6)
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lockstep.client.session_events import Close, StopConsuming
@@ -21,6 +22,7 @@ from lockstep.core.commands import (
     RollbackCommand,
     SettleCommand,
 )
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.requests import (
@@ -39,6 +41,9 @@ from tests.simulation.workloads.transferring import resolve, taken_positions
 if TYPE_CHECKING:
     from tests.simulation.staging.stage import Stage
 
+_HEAD = QueuePosition(0)
+_PAGE_MESSAGES = 1000
+_BROWSED = ErrorCode.NONE, ErrorCode.NOT_FOUND
 Taken = list[tuple[Epoch, DeliveredMessage]]
 """Deliveries in hand, each with its epoch."""
 
@@ -100,13 +105,20 @@ class ScriptedClient:
         ((epoch, positions),) = taken_positions(taken).items()
         return self.session.submit(SettleCommand(0, queue, epoch, positions, disposition, tx))
 
-    def ask_browse(self, queue: str, limit: int = 1000) -> Promise:
-        return self.session.ask(Browse(0, queue, QueuePosition(0), limit))
+    def ask_browse(self, queue: str, after: QueuePosition = _HEAD) -> Promise:
+        """One page of a queue behind `after`, of as many messages as the primary's limits allow."""
+        return self.session.ask(Browse(0, queue, after, _PAGE_MESSAGES))
 
-    def browse(self, queue: str, limit: int = 1000) -> list[bytes]:
-        """The bodies in a queue, waited for; the checkers look at every answer."""
-        answer = self.answer(lambda: self.ask_browse(queue, limit))
-        return [message.body for message in answer.messages] if isinstance(answer, BrowseAnswer) else []
+    def browse(self, queue: str) -> list[bytes]:
+        """The bodies in a queue from its head to its end, none if it is not there; the checkers look at every page."""
+        bodies, after, is_end = list[bytes](), _HEAD, False
+        while not is_end:
+            answer = self.answer(partial(self.ask_browse, queue, after))
+            assert isinstance(answer, BrowseAnswer) and answer.code in _BROWSED, answer
+            assert answer.messages or answer.is_end, "a page of a queue that goes on has a message"
+            bodies += [message.body for message in answer.messages]
+            after, is_end = answer.messages[-1].position if answer.messages else after, answer.is_end
+        return bodies
 
     def answer(self, ask: Callable[[], Promise]) -> object:
         """Ask until there is an answer: a question is lost with its session."""

@@ -207,6 +207,10 @@ class Stage:
     def let_go(self, source: str, target: str) -> None:
         self.world.network.unblock(self._host(source), self._host(target))
 
+    def lose(self, source: str, target: str) -> None:
+        """What is held from one host, which has died, to the other never arrives. Without this a part of it may."""
+        self.world.network.lose_stalled(self._host(source), self._host(target))
+
     def cut(self, one: str, *others: str) -> None:
         """Hold everything between one host and the others, both ways."""
         for other in others:
