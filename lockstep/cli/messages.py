@@ -1,6 +1,7 @@
 """`lockstep publish`, `consume`, `browse` and `outcome`: messages and transactions by hand."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,12 +16,14 @@ from lockstep.cli.connection import (
     Brokers,
     Json,
     console,
+    fail,
     print_json,
     print_json_line,
     with_client,
 )
 from lockstep.client import Client, Consumer, ErrorCode, InDoubt, LockstepError, Message, Rejected, Session
 from lockstep.core.deaths import DeathReason, Deaths
+from lockstep.core.ids import ORDINAL_MAX, index_of, place
 from lockstep.core.priority_levels import PRIORITY_DEFAULT, PRIORITY_MAX
 
 Queue = Annotated[str, typer.Argument(help="Name of the queue.")]
@@ -201,15 +204,18 @@ async def next_within(session: Session, consumer: Consumer, seconds: float) -> M
 def browse(
     queue: Queue,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most messages to show.")] = 20,
-    after: Annotated[int, typer.Option(help="Only behind this position.")] = 0,
+    after: Annotated[
+        str, typer.Option(help="Only behind this position, as it is shown here or in JSON.")
+    ] = "",
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,
 ) -> None:
     """Show messages of a queue without taking them."""
+    begin = position_from(after) if after else 0
 
     async def command(client: Client) -> None:
         async with client.session() as session:
-            async for message in session.browse(queue, after=after, limit=limit):
+            async for message in session.browse(queue, after=begin, limit=limit):
                 if json:
                     print_json_line(
                         {
@@ -223,10 +229,24 @@ def browse(
                         }
                     )
                 else:
-                    place = f"{message.position >> 24}.{message.position & 0xFFFFFF}"
-                    sys.stdout.write(f"{place}\t{message.body.decode(errors='replace')}\n")
+                    shown = f"{index_of(message.position)}.{message.position & ORDINAL_MAX}"
+                    sys.stdout.write(f"{shown}\t{message.body.decode(errors='replace')}\n")
 
     with_client(brokers, command)
+
+
+def position_from(text: str) -> int:
+    """A position as people are shown it, index.ordinal, or as JSON has it; ends the command if it is neither."""
+    index, dot, ordinal = text.partition(".")
+    parts = (index, ordinal) if dot else (index,)
+    position = -1
+    if all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
+        with contextlib.suppress(ValueError):
+            position = place(int(index), int(ordinal)) if dot else int(index)
+    if not 0 <= position < 1 << 64:
+        sentence = f"--after takes a position, such as 120.0 or 2013265920, not {text[:80]!r}"
+        fail(Rejected(ErrorCode.INVALID_ARGUMENT, sentence))
+    return position
 
 
 def outcome(

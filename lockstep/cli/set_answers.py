@@ -74,5 +74,5 @@ async def _ask(name: str, ask: Callable[[str], Awaitable[_Answer]]) -> _Answer:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await ask(name)
     except TimeoutError as error:
-        text = f"no primary of {name} was reached for {PATIENCE_SECONDS:g} s"
+        text = f"no primary of {name} answered for {PATIENCE_SECONDS:g} s"
         raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=name) from error

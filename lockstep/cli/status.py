@@ -196,8 +196,27 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
         )
     if status.view.sets:
         show_table(replicas)
+        for text in stops(status):
+            console.print(text, style="red")
     elif not lost:
         console.print("No resource sets yet: lockstep set create NAME --brokers B1,B2,B3")
+
+
+def stops(status: ClusterStatus) -> list[str]:
+    """Sets that complete nothing now, and why, as far as it can be seen from here."""
+    said = []
+    for entry in status.view.sets:
+        if not entry.is_led:
+            said.append(f"Set {entry.name} has no primary now: nothing completes in it.")
+            continue
+        found = (status.replica(broker, entry.name) for broker in entry.in_sync)
+        count = sum(replica is not None and replica.role != pb.ROLE_STOPPED for replica in found)
+        if count < entry.min_in_sync:
+            said.append(
+                f"Set {entry.name} needs {entry.min_in_sync} brokers in sync, and of those that are {count} answer here:"
+                " nothing completes in it without the others."
+            )
+    return said
 
 
 def _replicas(status: ClusterStatus, entry: pb.GetClusterStatusResponse.ResourceSet) -> list[pb.Replica]:

@@ -119,6 +119,9 @@ class Administration:
         address = next((member.address for member in status.view.members if member.broker == broker), None)
         if address is None:
             raise Rejected(ErrorCode.NOT_FOUND, f"no broker {broker} in the cluster", broker=broker)
+        if status.brokers.get(broker) is None:
+            text = f"broker {broker} does not answer at {address}: its disk cannot be taken, and nothing has changed"
+            raise Rejected(ErrorCode.UNAVAILABLE, text, broker=broker)
         request = pb.AcceptDataLossRequest(resource_set=set_name, broker=broker, accept_data_loss=True)
         try:
             stub = ClusterStub(self._channels.to(address))

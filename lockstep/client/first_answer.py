@@ -37,7 +37,9 @@ async def first_answer(
 ) -> _Result:
     """Makes these calls one after the other, until one is answered. After `beside_seconds` without an answer the next one is made
     beside it; None: never. Raises what a broker answers, and `NobodyAnswered`."""
-    error: LockstepError = Rejected(ErrorCode.UNAVAILABLE, "none of them can be reached")
+    error: LockstepError = Rejected(
+        ErrorCode.UNAVAILABLE, "none of them can be reached, or says something in time"
+    )
     left = list(reversed(calls))
     unknown = 0
     asked: set[asyncio.Future[_Result]] = set()

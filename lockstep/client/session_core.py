@@ -200,7 +200,7 @@ class SessionCore:
                 times.silence_at = max(times.silence_at, until)
         if times.give_up_at is not None and now >= times.give_up_at:
             times.give_up_at = now + line.settings.give_up_ms
-            text = f"no primary of {line.set_name} was reached for {line.settings.give_up_ms} ms"
+            text = f"no primary of {line.set_name} answered for {line.settings.give_up_ms / 1000:g} s"
             line.lose_session(ErrorCode.UNAVAILABLE, text, effects)
             if line.state is State.ATTACHING:
                 line.drop_stream(now, effects)

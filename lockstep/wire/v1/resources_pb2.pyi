@@ -4,8 +4,8 @@ isort:skip_file
 Queues, exchanges and bindings for callers of plain gRPC, who hold no session stream: beside transactions.proto, all that they need.
 
 Declaring is idempotent: what is there with the same name and options is answered with its id, and with other options refused
-(ALREADY_EXISTS). So every call may be repeated when its answer was lost; a Delete or Unbind that is repeated finds nothing (NOT_FOUND)
-where the first one has happened. Each is answered when it is on every in-sync disk.
+(ALREADY_EXISTS). So every call may be repeated when its answer was lost; a Delete that is repeated finds nothing (NOT_FOUND) where the
+first one has happened, and a binding that is not there is unbound without a word. Each is answered when it is on every in-sync disk.
 
 Any broker serves any call: it forwards to the primary of the set. Errors are as in transactions.proto, `lockstep-in-doubt` too: the call
 may have taken effect. Names are unique in the cluster, so `resource_set` may be empty for what is there, and for something new where
@@ -65,7 +65,7 @@ class DeclareQueueRequest(_message.Message):
     dead_letter_exchange: _builtins.str
     """Absent: no dead-letter target; empty: the default exchange."""
     dead_letter_key: _builtins.str
-    """Empty: the messages' own key."""
+    """Empty: the queue's name."""
     delivery_count_max: _builtins.int
     """Failed deliveries; 0: no limit."""
     is_forwarded: _builtins.bool

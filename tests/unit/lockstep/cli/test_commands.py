@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lockstep.cli import status
+from lockstep.cli import messages, status
 from lockstep.cli.connection import run, show_table, table
 from lockstep.cli.main import app
 from lockstep.cli.messages import check_published
 from lockstep.client import ErrorCode, InDoubt, Rejected
 from lockstep.client.administration import ClusterStatus
 from lockstep.core.commands import DeclareQueueCommand, PublishCommand
+from lockstep.core.ids import place
 from lockstep.wire.v1 import cluster_pb2 as pb
 from tests.unit.lockstep.cli.served_broker import ServedBroker, queue_named, serving
 from tests.unit.lockstep.client.session_bench import bodies
@@ -218,6 +219,41 @@ def test_what_is_red_is_said_without_markup(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().out
     for text in ("[::1]:1  up", "jobs[eu]", "primary", "[/x] :100:", "Set a[/b] is on the disks of B1"):
         assert text in said
+
+
+@pytest.mark.parametrize(
+    ("is_led", "second", "said"),
+    [
+        (True, pb.ROLE_BACKUP, []),
+        (True, None, ["Set east needs 2 brokers in sync, and of those that are 1 answer here:"]),
+        (True, pb.ROLE_STOPPED, ["Set east needs 2 brokers in sync, and of those that are 1 answer here:"]),
+        (False, pb.ROLE_BACKUP, ["Set east has no primary now:"]),
+    ],
+)
+def test_a_set_that_completes_nothing_is_named(
+    capsys: pytest.CaptureFixture[str], is_led: bool, second: pb.Role | None, said: list[str]
+) -> None:
+    answers: dict[str, pb.GetClusterStatusResponse | None] = {"B3": None}
+    for broker, role in (("B1", pb.ROLE_PRIMARY), ("B2", second)):
+        answers[broker] = None if role is None else pb.GetClusterStatusResponse(broker=broker)
+        if (answer := answers[broker]) is not None:
+            answer.replicas.add(resource_set="east", role=role)
+    view = pb.GetClusterStatusResponse()
+    brokers = ["B1", "B2", "B3"]
+    view.sets.add(
+        name="east", primary="B1", is_led=is_led, brokers=brokers, in_sync=["B1", "B2"], min_in_sync=2
+    )
+    status.show(ClusterStatus(view, answers), with_hash=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] + ":" for line in lines if line.startswith("Set ")] == said
+
+
+def test_a_place_in_a_queue_is_given_as_it_is_shown(broker: ServedBroker) -> None:
+    position = place(120, 3)
+    assert [messages.position_from(text) for text in ("120.3", str(position))] == [position, position]
+    for text in ("x", "1.2.3", "-1", ".1", "1.", "1.99999999", "9" * 20, "1e3"):
+        result = runner.invoke(app, ["browse", "q", "--after", text, "-b", broker.address])
+        assert (result.exit_code, "--after takes a position" in result.stderr) == (1, True), text
 
 
 def test_what_several_tasks_fail_with_is_one_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ async def test_what_there_is_is_shown_and_the_silent_are_named(broker: ServedBro
     )
     silence = (
         "resource sets east, zenith did not answer:"
-        " no primary of east was reached for 10 s; no primary of zenith was reached for 10 s\n"
+        " no primary of east answered for 10 s; no primary of zenith answered for 10 s\n"
     )
     for key, (status, out, err) in zip(commands, answers, strict=False):
         assert (status, err) == (1, f"lockstep: {silence}")
@@ -68,7 +68,7 @@ async def test_what_there_is_is_shown_and_the_silent_are_named(broker: ServedBro
         assert (shown["set"], key in shown) == ("west", True)
     assert answers[-2:] == [
         (1, "", f"lockstep: no resource set that answers has a branch 7:00:00; {silence}"),
-        (1, "", "lockstep: no primary of east was reached for 10 s\n"),
+        (1, "", "lockstep: no primary of east answered for 10 s\n"),
     ]
 
 

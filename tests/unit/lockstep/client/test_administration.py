@@ -22,9 +22,14 @@ class FakeCluster:
     def __init__(self, *says: LockstepError | None) -> None:
         self.says = list(says)
         self.tries = 0
+        self.lost_address = ""
+        """Of a broker that is down; empty: there is none."""
 
     async def status(self, _request: pb.GetClusterStatusRequest) -> pb.GetClusterStatusResponse:
-        return pb.GetClusterStatusResponse(broker="B1")
+        answer = pb.GetClusterStatusResponse(broker="B1")
+        if self.lost_address:
+            answer.members.add(broker="B2", address=self.lost_address, incarnation="1")
+        return answer
 
     async def create_set(self, request: pb.CreateSetRequest) -> pb.CreateSetResponse:
         self._change()
@@ -129,3 +134,14 @@ async def test_a_broker_is_shown_whose_state_hash_takes_too_long(
     replica = status.replica("B1", "one")
     assert replica is not None
     assert (replica.messages, replica.state_hash) == (5_000_000, "")
+
+
+async def test_the_disk_of_a_broker_that_is_down_is_not_taken_and_that_is_certain(
+    client: Client, cluster: FakeCluster
+) -> None:
+    cluster.lost_address = "127.0.0.1:1"
+    with pytest.raises(
+        Rejected, match=r"B2 does not answer at 127\.0\.0\.1:1: .* nothing has changed"
+    ) as caught:
+        await client.administration.accept_data_loss("main", "B2")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
