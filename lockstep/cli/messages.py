@@ -42,7 +42,7 @@ def publish(
     ] = None,
     exchange: Annotated[str, typer.Option(help="Publish through this exchange.")] = "",
     transient: Annotated[bool, typer.Option("--transient", help="Not durable.")] = False,
-    ttl_ms: Annotated[int, typer.Option(help="Expires after this; 0: never.")] = 0,
+    ttl_ms: Annotated[int, typer.Option(min=0, help="Expires after this; 0: never.")] = 0,
     priority: Annotated[
         int, typer.Option(min=0, max=PRIORITY_MAX, help="Higher ones are delivered first.")
     ] = PRIORITY_DEFAULT,
@@ -126,12 +126,12 @@ def _lines(file: Path) -> list[bytes]:
 
 def consume(
     queue: Queue,
-    count: Annotated[int, typer.Option("--count", "-n", help="Stop after so many; 0: go on.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after so many; 0: go on.")] = 0,
     wait_seconds: Annotated[
         float,
         typer.Option("--wait", min=0, max=SECONDS_MAX, help="Stop when nothing came for so long; 0: go on."),
     ] = 0.0,
-    credit: Annotated[int, typer.Option(help="Messages on their way at a time.")] = 100,
+    credit: Annotated[int, typer.Option(min=1, help="Messages on their way at a time.")] = 100,
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,
 ) -> None:
@@ -203,7 +203,7 @@ async def next_within(session: Session, consumer: Consumer, seconds: float) -> M
 
 def browse(
     queue: Queue,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Most messages to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Most messages to show.")] = 20,
     after: Annotated[
         str, typer.Option(help="Only behind this position, as it is shown here or in JSON.")
     ] = "",

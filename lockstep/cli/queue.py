@@ -30,12 +30,12 @@ def declare(
     auto_delete: Annotated[
         bool, typer.Option("--auto-delete", help="Deleted with its last consumer.")
     ] = False,
-    length_max: Annotated[int, typer.Option(help="Most messages; 0: no limit.")] = 0,
-    bytes_max: Annotated[int, typer.Option(help="Most bytes; 0: no limit.")] = 0,
+    length_max: Annotated[int, typer.Option(min=0, help="Most messages; 0: no limit.")] = 0,
+    bytes_max: Annotated[int, typer.Option(min=0, help="Most bytes; 0: no limit.")] = 0,
     evict: Annotated[
         bool, typer.Option("--evict", help="At a limit drop the oldest, not the newest.")
     ] = False,
-    ttl_ms: Annotated[int, typer.Option(help="Messages expire after this; 0: never.")] = 0,
+    ttl_ms: Annotated[int, typer.Option(min=0, help="Messages expire after this; 0: never.")] = 0,
     dead_letter_exchange: Annotated[
         str | None,
         typer.Option(help="Where dead letters go; empty: the default exchange, as with a key alone."),
@@ -44,7 +44,7 @@ def declare(
         str, typer.Option(help="Routing key of dead letters; empty: the queue's name.")
     ] = "",
     delivery_count_max: Annotated[
-        int, typer.Option(help="Failed deliveries before a dead letter; 0: any.")
+        int, typer.Option(min=0, help="Failed deliveries before a dead letter; 0: any.")
     ] = 0,
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,

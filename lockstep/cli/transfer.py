@@ -53,7 +53,7 @@ def transfer(
     targets: Annotated[list[str], typer.Argument(help="Queues to move to; each gets every message.")],
     batch: Annotated[int, typer.Option(min=1, help="Messages in one transaction.")] = 100,
     count: Annotated[
-        int, typer.Option("--count", "-n", help="Stop after so many; 0: all there are now.")
+        int, typer.Option("--count", "-n", min=0, help="Stop after so many; 0: all there are now.")
     ] = 0,
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,

@@ -222,6 +222,29 @@ def test_what_is_red_is_said_without_markup(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            ["queue", "declare", "new", option, "-1"]
+            for option in ("--length-max", "--bytes-max", "--ttl-ms")
+        ),
+        ["queue", "declare", "new", "--delivery-count-max", "-1"],
+        ["publish", "q", "a", "--ttl-ms", "-1"],
+        ["consume", "q", "--credit", "0"],
+        ["consume", "q", "--count", "-1"],
+        ["browse", "q", "--limit", "-1"],
+        ["transfer", "q", "q", "--count", "-1"],
+    ],
+)
+def test_a_number_below_its_range_is_named_with_its_option(broker: ServedBroker, words: list[str]) -> None:
+    result = runner.invoke(app, [*words, "-b", broker.address])
+    assert (result.exit_code, f"Invalid value for '{words[-2]}'" in result.stderr.replace(" / '-n'", "")) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
     ("is_led", "second", "said"),
     [
         (True, pb.ROLE_BACKUP, []),
