@@ -68,6 +68,9 @@ ANSWERS_UNSENT_BYTES_MAX = 16 << 20
 """The same of a peer that asks for answers (pings, settings) and takes none: it is dropped."""
 BLOCKED_BYTES_MAX = 64 << 20
 """Messages that wait for room in the windows of a peer; one that has so many waiting gets no more calls."""
+READ_BYTES_MUCH = 128 << 10
+"""Of one read: a loop reads a connection again and again in one turn, as long as each read fills its buffer. Behind so many bytes
+others have their turn."""
 CONTROL_FRAMES_AT_ONCE = 50
 """Frames that carry no messages are worked for: behind so many of one connection others have their turn."""
 DATA_FRAMES_AT_ONCE = 256
@@ -244,6 +247,8 @@ class Connection(asyncio.Protocol):
             self._rest += data
         else:
             self._take_in(self._rest + data if self._rest else data)
+            if len(data) >= READ_BYTES_MUCH and not self._is_held and not self.is_lost:
+                self._hold(asyncio.get_running_loop().call_soon)
 
     def _go_on(self) -> None:
         self._is_held = False

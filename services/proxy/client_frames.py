@@ -96,7 +96,9 @@ class ClientFrames:
                     return data
                 if at + size > len(data):
                     return self._hold(data, at, at + size - len(data))
-                if code != _FLOW or body != 2 or _is_of_interest(data, at, at + size):
+                if size >= _LOOK_BYTES and (
+                    code != _FLOW or body != 2 or _is_of_interest(data, at, at + size)
+                ):
                     data = self._looked_at(data, at, at + size)
                     looked += 1
                     if looked == _LOOKED_MAX:

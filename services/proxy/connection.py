@@ -15,6 +15,7 @@ from typing import Any
 from proton import Endpoint, Event, Link
 
 from lockstep.core.errors import LockstepError
+from lockstep.transport.connection import READ_BYTES_MUCH
 from services.proxy.client_frames import ClientFrames
 from services.proxy.core.addresses import has_control_characters
 from services.proxy.core.conditions import (
@@ -47,6 +48,8 @@ TICK_SECONDS_MIN, TICK_SECONDS_MAX = 0.02, 1.0
 """Between two looks at the idle time-outs."""
 _FEW = 32
 """Transfers, outcomes and flows between two places where a step may end: some hundred microseconds."""
+_PIECE_BYTES = 32 * 1024
+"""Of input, the same: frames of which nothing is told, as empty ones, take some milliseconds."""
 
 
 class AmqpConnection:
@@ -122,7 +125,7 @@ class AmqpConnection:
         """Bytes of the client."""
         if not self._is_wire_gone:
             self._input.append(data)
-            self._begin()
+            self._begin(is_much=len(data) >= READ_BYTES_MUCH)
 
     def lose(self) -> None:
         """The wire is gone. What came on it is taken, then nothing of the connection stays."""
@@ -130,13 +133,16 @@ class AmqpConnection:
             self._is_wire_gone = True
             self._begin()
 
-    def _begin(self) -> None:
-        """There is something to do; whatever is done already comes first."""
+    def _begin(self, *, is_much: bool = False) -> None:
+        """There is something to do; whatever is done already comes first. `is_much`: there may be as much again at once."""
         if self._work is None and not self._is_over:
             self._work = self._take_all()
             if not self._go_on():
                 self._reading.pause_reading()
                 self._worker.keep(asyncio.ensure_future(self._go_on_later()))
+            elif is_much:
+                self._reading.pause_reading()
+                asyncio.get_running_loop().call_soon(self._reading.resume_reading)
 
     async def _go_on_later(self) -> None:
         while True:
@@ -197,6 +203,14 @@ class AmqpConnection:
                 return
 
     def _take(self, data: bytes) -> Iterator[None]:
+        if len(data) <= _PIECE_BYTES:
+            yield from self._take_piece(data)
+            return
+        for at in range(0, len(data), _PIECE_BYTES):
+            yield from self._take_piece(data[at : at + _PIECE_BYTES])
+            yield
+
+    def _take_piece(self, data: bytes) -> Iterator[None]:
         engine, frames = self._engine, self._frames
         while data:
             given = frames.look(data)
@@ -209,6 +223,8 @@ class AmqpConnection:
                 # What came of calls came before that flow.
                 yield from self._handle(engine.events())
             yield from self._handle(engine.feed(given), drains_nothing)
+            if data:
+                yield
 
     def resume_writing(self) -> None:
         """The wire has room again."""

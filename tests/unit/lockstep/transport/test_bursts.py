@@ -13,7 +13,12 @@ from h2.stream import H2Stream
 from hpack import Decoder
 
 from lockstep.transport.calls_offered import CALLS_FREE_MIN, CALLS_OFFERED, CALLS_OFFERED_STEP, KEPT_MAX
-from lockstep.transport.connection import CALLS_OF_CONNECTION_AT_ONCE, DATA_FRAMES_AT_ONCE, Connection
+from lockstep.transport.connection import (
+    CALLS_OF_CONNECTION_AT_ONCE,
+    DATA_FRAMES_AT_ONCE,
+    READ_BYTES_MUCH,
+    Connection,
+)
 from lockstep.transport.http2 import Http2
 from lockstep.transport.intake import CALLS_A_TURN, RESETS_A_SECOND, RESETS_BURST, Intake, Peer
 from tests.unit.lockstep.transport import raw_http2 as h
@@ -189,6 +194,47 @@ async def test_frames_with_little_in_them_have_their_turns(our_ends: Ends, probe
     await other
     assert turns >= frames / DATA_FRAMES_AT_ONCE
     await client.close()
+
+
+class Readable:
+    """A transport that knows whether it is read."""
+
+    is_read = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, _name: str) -> Any:
+        return None
+
+    def set_write_buffer_limits(self, **_limits: int) -> None: ...
+    def write(self, _data: bytes) -> None: ...
+    def abort(self) -> None: ...
+
+
+async def test_others_are_read_behind_a_read_that_was_full() -> None:
+    """The loop would read the same connection again, dozens of times, before anything else has its turn."""
+    transport: Any = Readable()
+    connection = Connection(
+        lambda *_: pytest.fail("no call"), lambda _: None, lambda *_: None, intake=Intake(lambda *_: None)
+    )
+    connection.connection_made(transport)
+    connection.data_received(h.GREETING)
+    await asyncio.sleep(0)
+    unknown = h.frame(0xEE, 0, 0, bytes(READ_BYTES_MUCH // 4))
+    connection.data_received(unknown)
+    assert transport.is_read
+    connection.data_received(unknown * 4)
+    assert not transport.is_read
+    await asyncio.sleep(0)
+    assert transport.is_read
+    connection.connection_lost(None)
 
 
 class Counted(dict[int, H2Stream]):

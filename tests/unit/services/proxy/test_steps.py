@@ -13,6 +13,7 @@ import pytest
 
 from lockstep.client.command_batches import Confirmation
 from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, LoopWatch
+from services.proxy import steps
 from services.proxy.containers import Containers
 from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
@@ -187,6 +188,49 @@ async def test_thousands_of_detaches_in_one_write() -> None:
         await client.say(b"".join(performative("detach", handle=n, closed=True) for n in range(4_000)))
         await client.until_done()
     assert client.socket.connection is not None and client.socket.connection.links == 0
+
+
+FLOWS = {
+    "empty frames": bytes.fromhex("0000000802000000"),
+    "of the session": performative("flow", next_incoming_id=0, incoming_window=WINDOW, next_outgoing_id=0),
+    "with an echo": credit(0, 10, echo=True),
+    "with credit": credit(0, 10),
+    "that drain credit": credit(0, 10, drain=True),
+    "that drain nothing": credit(0, 0, drain=True),
+    "that acquire": credit(
+        0, 10, properties=codec.mapping(codec.symbol("txn-id"), codec.binary(b"transaction"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+async def test_thousands_of_flows_in_one_write(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
+    client = Client()
+    await client.say(attach_receiver("r", "queue"))
+    await client.until_done()
+    turns = 0
+    async with no_long_step():
+        client.socket.data_received(FLOWS[name] * (READ_BYTES // len(FLOWS[name])))
+        while not client.transport.is_read:
+            turns += 1
+            await asyncio.sleep(0)
+        await client.until_done()
+    assert turns >= 4, "a step may end between pieces of it"
+    await client.leave()
+
+
+async def test_others_are_read_behind_a_read_that_was_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all of it was taken at once: the loop would read the same client again, dozens of times."""
+    monkeypatch.setattr(steps, "STEP_SECONDS", 60.0)
+    client = Client()
+    is_read = []
+    for count in 10, READ_BYTES // 8:
+        client.socket.data_received(FLOWS["empty frames"] * count)
+        is_read.append(client.transport.is_read)
+    await asyncio.sleep(0)
+    assert [*is_read, client.transport.is_read] == [True, False, True]
+    await client.leave()
 
 
 @pytest.mark.parametrize("is_settled", [True, False])
