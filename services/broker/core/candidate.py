@@ -101,6 +101,10 @@ class Candidate:
         """Others first: nothing is asked for a moment."""
         self._not_before_ms = max(self._not_before_ms, now.boottime_ms + for_ms)
 
+    def go_first(self) -> None:
+        """The set is this one's to take: whom it waited for before is not to come any more."""
+        self._not_before_ms = 0
+
     def forget(self) -> None:
         """What was asked is of no interest any more."""
         self.asked, self._is_answer_pending, self._loss_accepted_in = None, False, None

@@ -319,7 +319,9 @@ class Replica:
         if self.set_map is None or handed.epoch != self.set_map.epoch:
             return
         self._handed = handed
-        if handed.to != self.broker:
+        if handed.to == self.broker:
+            self._candidate.go_first()
+        else:
             self._candidate.wait(now, self.settings.hand_over_wait_ms)
 
     def _fall_back(self, now: Now) -> None:

@@ -10,6 +10,8 @@ from tests.simulation.options import Options
 from tests.simulation.staging.hand_overs import ask_hand_over
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
+_PAUSE_SECONDS = 0.5
+"""Less than the others wait for a successor."""
 CASES = ("once", "twice", "to a newcomer in the end", "and the successor dies")
 
 
@@ -68,6 +70,6 @@ def newcomer(stage: Stage, broker: BrokerId) -> None:
 
 
 def hand_over(stage: Stage, source: BrokerId, to: BrokerId) -> None:
-    """And wait until it is served there."""
+    """And wait until it is served there, which nobody's waiting for another successor may delay."""
     ask_hand_over(stage, source, to)
-    stage.serves(to)
+    stage.serves(to, _PAUSE_SECONDS)
