@@ -16,6 +16,7 @@ have it, so it did not happen. (Other sessions lost the same primary, and what t
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -28,13 +29,14 @@ from lockstep.client.session_events import (
     Ticket,
     TransactionAborted,
 )
-from lockstep.core.alike_messages import size_of_outgoing
+from lockstep.core.alike_messages import AlikeMessages, size_of_outgoing
 from lockstep.core.commands import (
     ANSWERS_KEPT,
     AnyCommand,
     BeginCommand,
     CommitCommand,
     EndCommand,
+    OutgoingMessage,
     PublishCommand,
     RollbackCommand,
     SettleCommand,
@@ -389,8 +391,15 @@ def _size(command: AnyCommand) -> int:
         case CommitCommand(last_publish=last) if last is not None:
             return _size(last)
         case PublishCommand(messages=messages):
-            return 64 + size_of_outgoing(messages) + MESSAGE_BYTES * len(messages)
+            return 64 + size_of_outgoing(messages) + MESSAGE_BYTES * (len(messages) + _headers_of(messages))
         case SettleCommand(positions=positions):
             return 64 + 8 * len(positions)
         case _:
             return 64
+
+
+def _headers_of(messages: Sequence[OutgoingMessage]) -> int:
+    """How many there are; each takes room as a message does."""
+    if isinstance(messages, AlikeMessages):
+        return len(messages.headers)
+    return sum([len(message.headers) for message in messages])

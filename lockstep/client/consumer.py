@@ -254,7 +254,7 @@ class Consumer:
     def _is_stale(self, message: Message) -> bool:
         """Whether it cannot be settled any more. Nobody voids it where it was settled before, or came to a consumer that has
         stopped since: it is known by the session that had it."""
-        if message.lost_sessions != self._session.lost_sessions:
+        if message.lost_sessions != self._session.lost_sessions or self._session.is_over(message.epoch):
             message.is_void = True
         return message.is_settled or message.is_void
 

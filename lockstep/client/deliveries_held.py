@@ -17,7 +17,7 @@ from lockstep.core.requests import (
     OpenConsumer,
     UnansweredSettle,
 )
-from lockstep.core.server_messages import Deliveries
+from lockstep.core.server_messages import DeliveredMessage, Deliveries
 
 
 @dataclass(slots=True)
@@ -111,6 +111,13 @@ class DeliveriesHeld:
                 held.setdefault(position, 0)
                 if command.delivery_epoch != self.epoch:
                     self._earlier[command.queue, position] = command.delivery_epoch
+
+    def of_consumer(
+        self, number: int, queue: str, messages: Iterable[DeliveredMessage]
+    ) -> tuple[QueuePosition, ...]:
+        """Positions of those that are held as this consumer's: a browser's copies are not."""
+        held = self._held.get(queue, {})
+        return tuple(message.position for message in messages if held.get(message.position) == number)
 
     def by_queue(self) -> dict[str, set[QueuePosition]]:
         """All that is held."""

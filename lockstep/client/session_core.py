@@ -22,6 +22,7 @@ from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
+from lockstep.core.server_messages import DeliveredMessage
 
 
 class SessionCore:
@@ -115,6 +116,14 @@ class SessionCore:
         if (known := line.held.consumers.get(consumer)) is not None:
             known.credit += credit
             line.say(rq.GrantCredit(consumer, credit))
+
+    def give_back(
+        self, consumer: int, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]
+    ) -> None:
+        """What came for a consumer that has stopped before it was told: its queue has it again, unless it is void already."""
+        positions = self.line.held.of_consumer(consumer, queue, messages)
+        if positions:
+            self.submit(None, c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE))
 
     def give_up(self, ticket: e.Ticket) -> None:
         """Nobody waits for the answer to this question any more."""

@@ -15,6 +15,7 @@ from lockstep.client.session_events import Received, StreamLost
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
+from lockstep.runtime.field_limit import FIELDS_MAX, STREAM_LOOKED_BYTES_MIN, check_fields
 from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from lockstep.runtime.session_codec import decode_response, encode_request
 from lockstep.runtime.wire import parse
@@ -24,6 +25,8 @@ _log = logging.getLogger("lockstep.client")
 
 COMMAND_BYTES_MAX = MESSAGE_BYTES_MAX - (8 << 20)
 """One of them goes into a message with much that is small. Sets take less."""
+COMMAND_FIELDS_MAX = FIELDS_MAX * 9 // 10
+"""The same for its fields: those of a publish of 10,000 messages with five headers each."""
 METHOD = "/lockstep.wire.v1.Sessions/Open"
 
 
@@ -31,10 +34,12 @@ class UnsayableError(LockstepError):
     """What somebody asked for has no form on the wire: INVALID_ARGUMENT, or TOO_LARGE."""
 
 
-def encode(set_name: SetName, messages: tuple[ClientMessage, ...]) -> bytes:
-    """One message of the stream. Raises `UnsayableError`."""
+def encode(set_name: SetName, messages: tuple[ClientMessage, ...], fields_max: int = FIELDS_MAX) -> bytes:
+    """One message of the stream, which no set refuses for its size or `fields_max` fields. Raises `UnsayableError`."""
     try:
         data = encode_request(set_name, messages).SerializeToString()
+        if len(data) > STREAM_LOOKED_BYTES_MIN:
+            check_fields(pb.SessionRequest, data, fields_max)
     except Exception as error:  # Arguments of any kind: what raises what is the wire format's business.
         code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_ARGUMENT
         raise UnsayableError(code, f"it cannot be said: {error}") from error
@@ -47,7 +52,7 @@ def encode(set_name: SetName, messages: tuple[ClientMessage, ...]) -> bytes:
 
 def check_sayable(set_name: SetName, message: ClientMessage) -> None:
     """Raises `UnsayableError` for a message that has no form on the wire, or leaves no room for others beside it."""
-    data = encode(set_name, (message,))
+    data = encode(set_name, (message,), COMMAND_FIELDS_MAX)
     if len(data) > COMMAND_BYTES_MAX:
         text = f"{len(data)} bytes in one command, at most {COMMAND_BYTES_MAX}"
         raise UnsayableError(ErrorCode.TOO_LARGE, text)

@@ -230,6 +230,10 @@ class SetSession:
         """Whether a transaction of this session may still be committed, as far as is known."""
         return key in self.core.window.operations
 
+    def is_over(self, epoch: Epoch) -> bool:
+        """Whether what came in that epoch is void, and those who have it are still to be told."""
+        return self._is_behind and epoch < self.core.line.held.kept_from
+
     def ask(self, question: rq.Question) -> "asyncio.Future[sm.Answer]":
         """Hands a question in; cancelled, it is not asked where it was not yet."""
         future: asyncio.Future[sm.Answer] = self.loop.create_future()
@@ -389,6 +393,10 @@ class SetSession:
             case e.Delivered(consumer, queue, epoch, messages):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
+                else:
+                    # It has stopped while this waited for its turn.
+                    self.core.give_back(consumer, queue, epoch, messages)
+                    self.write_soon()
             case e.CommandRejected(ticket, code, message, value):
                 details: dict[str, object] = {}
                 if value:

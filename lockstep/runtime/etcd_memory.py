@@ -52,6 +52,7 @@ class EtcdMemory:
         if view.is_stamp_lost:
             self._have_it_told()
             return
+        self._marked_in = ""
         now_ms = self._now_ms()
         is_revision_due = view.etcd_revision != self._told and now_ms >= self._next_ms
         if view.stamp == self._told_stamp and not is_revision_due:

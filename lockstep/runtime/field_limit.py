@@ -34,9 +34,9 @@ _Table = dict[int, Any]
 _tables: dict[str, _Table] = {}
 
 
-def check_fields(kind: type[Message], data: bytes | memoryview) -> None:
+def check_fields(kind: type[Message], data: bytes | memoryview, fields_max: int = FIELDS_MAX) -> None:
     """As `look_at_fields`, in one step."""
-    for _ in look_at_fields(kind, data):
+    for _ in look_at_fields(kind, data, fields_max):
         pass
 
 

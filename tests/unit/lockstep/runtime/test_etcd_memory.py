@@ -85,3 +85,21 @@ def test_a_process_that_misses_a_stamp_has_etcd_say_so_once_and_remembers_nothin
     read(view, FIRST, 5, b"g2")
     memory.look()
     assert sets.fed == [("a", 10), ("b", 5)] and len(marks) == 1
+
+
+def test_a_read_that_was_late_is_no_reason_to_be_silent_when_etcd_is_set_back() -> None:
+    """All of etcd was read before this process put a stamp there, and is taken in behind that: the watch is told of it later."""
+    sets, view, marks = Sets("a"), ClusterView(KEYS), list[MarkSetBack]()
+    memory = EtcdMemory(view, cast(Driver, sets), lambda: 0, marks.append)
+    read(view, FIRST, 5)
+    view.stamps_put(SECOND.encode(), 10)
+    memory.look()
+    read(view, FIRST, 9)
+    memory.look()
+    told = len(marks)
+    read(view, SECOND, 10)
+    memory.look()
+    # Now it is set back.
+    read(view, FIRST.stamped(Stamp("q", 1, 30)), 31)
+    memory.look()
+    assert len(marks) > told, "etcd lacks a stamp, and nobody says so"
