@@ -75,8 +75,9 @@ class Links:
         """Every link that is attached, or being attached (None)."""
         self._receivers = 0
         """Those of them on which the client receives."""
-        self._ending: deque[tuple[ProxyLink, bool]] = deque()
-        """What was attached when the connection ended, each with whether its client failed, or was lost."""
+        self._ending: deque[tuple[ProxyLink, bool, asyncio.Future[None]]] = deque()
+        """What was attached when the connection ended, each with whether its client failed, or was lost; and who waits for its
+        end."""
         self._attaches = asyncio.Semaphore(limits.attaching_max)
         """Of those that are being attached: who may look for its node now."""
         self._closing: dict[Link, None] = {}
@@ -313,12 +314,20 @@ class Links:
         attached, self._attached, self._receivers = self._attached, {}, 0
         for made, _ in attached.values():
             if made is not None:
-                self._ending.append((made, is_lost and not (is_our_own and isinstance(made, OutgoingLink))))
+                ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                if isinstance(made, OutgoingLink):
+                    self._owner.returning.note(made.source.queue, ended)
+                has_failed = is_lost and not (is_our_own and isinstance(made, OutgoingLink))
+                self._ending.append((made, has_failed, ended))
 
     def go_on_ending(self) -> Iterator[None]:
         """So do all of its links and dynamic nodes."""
         while self._ending:
-            self._end_one(*self._ending.popleft())
+            made, is_lost, ended = self._ending.popleft()
+            try:
+                self._end_one(made, is_lost)
+            finally:
+                ended.set_result(None)
             yield
         temporary = self._owner.temporary
         for address in list(temporary):
