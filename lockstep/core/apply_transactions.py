@@ -172,6 +172,7 @@ def give_back_open(state: SetState) -> Iterator[int]:
         while operations := buffer.operations[-GIVEN_BACK_IN_ONE:]:
             del buffer.operations[-GIVEN_BACK_IN_ONE:]
             _give_back(state, buffer, operations)
+            _gone(state, buffer, operations)
             yield sum(map(_cost, operations))
 
 
@@ -382,6 +383,12 @@ def _remove(state: SetState, buffer: TxBuffer) -> None:
     state.transactions.remove(buffer)
     if buffer.is_durable:
         state.changed(transaction_key(buffer.key))
-        for operation in buffer.operations if state.changes.listener is not None else ():
+        _gone(state, buffer, buffer.operations)
+
+
+def _gone(state: SetState, buffer: TxBuffer, operations: Sequence[Operation]) -> None:
+    """Whoever keeps the durable items hears that these operations have none any more."""
+    if state.changes.listener is not None:
+        for operation in operations:
             if operation.is_durable:
                 state.changed(operation_key(buffer.key, operation.index))

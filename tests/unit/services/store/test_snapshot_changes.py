@@ -67,6 +67,28 @@ def test_a_snapshot_of_any_history_is_the_durable_state(random: Random, steps: i
     run(Writer(random), steps, random, Consolidation())
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_open_transactions_did_is_not_kept_when_an_epoch_has_aborted_them(is_restarted: bool) -> None:
+    """Nothing could be restored from what is left of them, as their messages are gone."""
+    log, consolidation = Log(), Consolidation()
+    queue = log.queue("q")
+    log.publish(message((queue,)))
+    key = log.begin()
+    log.publish(message((queue,), b"not committed"), transaction=key)
+    log.dequeue(queue, *queue.positions(), transaction=key)
+    log.flush()
+    consolidation.apply(log.frames)
+    consolidation.write()
+    assert_written(consolidation, log)
+    log.begin_epoch(is_restarted=is_restarted)
+    log.flush()
+    consolidation.apply(log.frames)
+    consolidation.write()
+    assert_written(consolidation, log)
+    consolidation.reload()
+    assert_written(consolidation, log)
+
+
 def perhaps_apart(random: Random, item: StateItem) -> list[StateItem]:
     """As a sender has it that lacks some bodies."""
     if not is_block(item.key) or random.random() < 0.7:
