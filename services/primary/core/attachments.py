@@ -6,10 +6,8 @@ session had in hand, or had open, ends by records of its own before the record t
     attached --stream lost--> away --attach--> attached        attached | away --detach, time-out--> ended
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from lockstep.core.due_times import DueTimes
 from lockstep.core.errors import ErrorCode, Rejected
@@ -31,7 +29,6 @@ from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
 from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
-from services.primary.core.waiting_rejects import BLOCKED
 
 SILENCE_LOOK_MS = 1000
 """How often silent streams are looked for: much less often than ticks come."""
@@ -48,14 +45,6 @@ _TRANSACTION_COST = 10
 """Of rolling back one that has done nothing, in operations."""
 
 
-class _Ending(NamedTuple):
-    """The end of a session that is under way."""
-
-    parts: Iterator[int]
-    then: Callable[[], None] | None
-    """To be called behind it."""
-
-
 class Attachments:
     """Lives as long as the epoch; driven by the primary core."""
 
@@ -70,8 +59,6 @@ class Attachments:
         """Of all others without a stream."""
         self._timed_out: dict[SessionKey, None] = {}
         """Whose time-out is over, and which have not been ended yet."""
-        self._ending: dict[SessionKey, _Ending] = {}
-        """Sessions that are being ended, the first of them now."""
         self._silent: dict[int, None] = {}
         """Streams that were silent for too long at the last look."""
         self._looked_ms = context.now.boottime_ms
@@ -191,18 +178,8 @@ class Attachments:
 
     def detach(self, stream: ClientStream) -> None:
         """The client is done with its session."""
-        session = stream.session
-        sessions, then = self._context.state.sessions, partial(self._detached, stream)
-        if sessions.get(session) is not None:
-            parts = self._end(session, is_lost=False)
-            next(parts)
-            if sessions.get(session) is not None:
-                stream.blocked_by = BLOCKED
-                self._ending[session] = _Ending(parts, then)
-                return
-        then()
-
-    def _detached(self, stream: ClientStream) -> None:
+        if self._context.state.sessions.get(stream.session) is not None:
+            self._end(stream.session, is_lost=False)
         if self._streams.by_number.get(stream.number) is stream:
             self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
             self._streams.close_when_committed(stream.number)
@@ -212,12 +189,11 @@ class Attachments:
         self._not_back.pop(session, None)
         self._time_outs.drop(session)
         self._timed_out.pop(session, None)
-        self._ending.pop(session, None)
 
     @property
     def is_behind(self) -> bool:
         """Whether sessions are left that are to be ended, or streams that are to be closed."""
-        return bool(self._timed_out or self._ending or self._silent)
+        return bool(self._timed_out or self._silent)
 
     def look(self) -> None:
         """Find the sessions whose clients stayed away too long, and end the queues that nobody comes back to."""
@@ -235,20 +211,12 @@ class Attachments:
         """End sessions that have timed out: as many as leave others their turn, for a whole rack may vanish at once."""
         settings, sessions = self._context.settings, self._context.state.sessions
         ended, left = 0, settings.given_back_max
-        while left > 0 and ended < settings.session_ends_max and (self._ending or self._timed_out):
-            if not self._ending:
-                first = next(iter(self._timed_out))
-                del self._timed_out[first]
-                self._ending[first] = _Ending(self._end(first, is_lost=True), None)
-            key, ending = next(iter(self._ending.items()))
-            left -= next(ending.parts, 0)
-            self._ending.pop(key, None)
+        while left > 0 and ended < settings.session_ends_max and self._timed_out:
+            key = next(iter(self._timed_out))
+            del self._timed_out[key]
             if sessions.get(key) is not None:
-                self._ending[key] = ending  # Others first.
-                continue
-            ended += 1
-            if ending.then is not None:
-                ending.then()
+                left -= self._end(key, is_lost=True)
+                ended += 1
 
     def pace(self, number: int, is_full: bool) -> None:
         """Much waits to be written to a stream, or does not any more: its consumers get nothing meanwhile."""
@@ -284,12 +252,13 @@ class Attachments:
             self._streams.end(number, ErrorCode.UNAVAILABLE, text)
             self.close_stream(number)
 
-    def _end(self, key: SessionKey, is_lost: bool) -> Iterator[int]:
+    def _end(self, key: SessionKey, is_lost: bool) -> int:
         """Roll back its transactions, give back what it holds, have its exclusive queues end, close it.
 
-        In parts; each says what it took, in messages and operations. In between its client may come back to what is left.
+        All in one, however much that is: its client may come back at any moment, and either all of what it has in hand is its,
+        or nothing; and nothing overtakes what is given back. Answers what it took, in messages and operations.
         """
-        context, part = self._context, self._context.settings.given_back_max
+        context = self._context
         number = self._attached.get(key)
         stream = self._streams.by_number.get(number) if number is not None else None
         if stream is not None:
@@ -297,7 +266,7 @@ class Attachments:
                 context.dispatch.remove_consumer(consumer)
             self.auto_deletion.consumers_lost(key, stream.consumers.values())
             stream.consumers.clear()
-        cost = 0
+        cost = 1
         for transaction in sorted(context.progress.of(key)):
             buffer = context.state.transactions.get(transaction)
             if transaction not in context.progress:
@@ -308,35 +277,18 @@ class Attachments:
                 cost += len(buffer.operations) if buffer is not None else 0
                 append_rollback(context, transaction, RollbackReason.SESSION_ENDED)
             cost += _TRANSACTION_COST
-            if cost >= part:
-                yield cost
-                cost = 0
         for branch in context.state.transactions.branches_of(key):
             if context.state.transactions.get(branch.key) is branch and key in branch.associations:
                 cost += len(branch.operations) + _TRANSACTION_COST
                 branches.session_ended(context, branch, key)
-            if cost >= part:
-                yield cost
-                cost = 0
         for queue_id in context.dispatch.holds_in(key):
-            start = QueuePosition(0)
-            while held := context.dispatch.held_of(key, queue_id):
-                queue = context.state.queues.by_id[queue_id]
-                # What somebody holds is mostly at the head of a queue, and goes back in its order.
-                ahead = queue.positions(start, part) if len(held) > part else sorted(held)
-                start = QueuePosition(ahead[-1] + 1)
-                cost += len(ahead)
-                self._give_back(key, queue, [position for position in ahead if position in held], is_lost)
-                if cost >= part:
-                    yield cost
-                    cost = 0
+            held = sorted(context.dispatch.held_of(key, queue_id))
+            cost += len(held)
+            self._give_back(key, context.state.queues.by_id[queue_id], held, is_lost)
         for _ in self.auto_deletion.exclusive_end(key):
             cost += _QUEUE_COST
-            if cost >= part:
-                yield cost
-                cost = 0
         self._close(key)
-        yield cost + 1
+        return cost
 
     def _give_back(
         self, key: SessionKey, queue: Queue, positions: Sequence[QueuePosition], is_lost: bool

@@ -139,7 +139,7 @@ class PrimarySettings:
     have their turn between them, and the lease is renewed."""
     given_back_max: int = 2000
     """Messages that such sessions give back in one go, and operations of their transactions that are undone: each some
-    microseconds' work. A session that has more ends in several."""
+    microseconds' work. A session that has more ends alone, and whole."""
     outcome_retention_ms: int = 3_600_000
     """How long outcomes are kept for those who ask (DESIGN T5)."""
     outcomes_max: int = 2_000_000

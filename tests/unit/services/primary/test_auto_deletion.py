@@ -253,22 +253,3 @@ def test_the_log_hears_of_the_first_consumer_of_each_session_and_of_auto_delete_
 def test_it_can_be_declared_again_as_it_was_when_it_has_been_consumed(rig: Rig) -> None:
     consumer_of(rig)
     assert rig.client().declare("auto", is_auto_delete=True) == rig.state.queues.by_name["auto"].id
-
-
-@pytest.mark.parametrize("comes_back", ["no", "without it", "with it"])
-def test_it_ends_with_a_session_that_detaches_in_parts_unless_that_comes_back_for_it(comes_back: str) -> None:
-    rig = Rig(PrimarySettings(given_back_max=3, client_silence_ms=10_000))
-    publisher, (client, _) = rig.client(), consumer_of(rig)
-    publisher.declare("q")
-    publisher.publish("q", *[b""] * 10)
-    client.consume("q")
-    client.say(DetachSession())
-    assert is_there(rig), "its session has not ended yet"
-    if comes_back != "no":
-        client.resume()
-    again = client.consume("auto") if comes_back == "with it" else 0
-    pass_seconds(rig, 15, publisher, *([client] if comes_back != "no" else []))
-    assert is_there(rig) is (comes_back == "with it")
-    if comes_back == "with it":
-        client.say(CloseConsumer(again))
-        assert not is_there(rig)

@@ -1,16 +1,13 @@
 """Sessions that end together: none of them is looked for among what the others have, and others have their turn between them."""
 
 import sys
-from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import AnyInput, ClientSaid, Tick, Woken
 from lockstep.core.requests import AttachSession, DetachSession
-from lockstep.core.server_messages import SessionEnded
 from services.primary.core.hands import Hands
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
@@ -187,70 +184,3 @@ def test_what_many_gave_back_goes_out_in_its_old_order_when_all_of_it_is_committ
         sys.setprofile(before)
     assert looks == 1, "what is coming back still is looked through once for a queue"
     assert list(other.positions("q")) == in_hand
-
-
-def test_a_session_that_holds_much_gives_it_back_in_parts_in_its_order() -> None:
-    held, part = 10, 3
-    the = Vanished(1, PrimarySettings(given_back_max=part), each_holds=held)
-    rig, other = the.rig, the.rig.client()
-    other.consume("q")
-    given_back = [0]
-    the.handle(Tick(SET))
-    for _ in range(2 * held):
-        given_back.append(len(other.in_hand))
-        rig.boottime_ms += 1
-        the.handle(Woken(SET))
-    steps = [behind - before for before, behind in pairwise(given_back)]
-    assert max(steps) == part and sum(steps) == held
-    assert list(other.in_hand) == sorted(other.in_hand)
-    assert {one.delivery_count for one in other.in_hand.values()} == {1}
-    assert list(rig.state.sessions.by_key) == [other.session]
-    rig.check_log()
-
-
-def test_transactions_of_a_session_are_rolled_back_in_parts() -> None:
-    rig = Rig(PrimarySettings(given_back_max=20))
-    client = rig.client(timeout_ms=1000)
-    client.declare("q")
-    for _ in range(6):
-        transaction = client.begin()
-        client.publish("q", b"x", transaction=transaction, sequence=1)
-    client.lose_stream()
-    rig.boottime_ms += 1000
-    left = []
-    rig.feed(Tick(SET))
-    while rig.state.sessions.by_key:
-        left.append(len(rig.state.transactions.open()))
-        rig.boottime_ms += 1
-        rig.feed(Woken(SET))
-    assert left == [4, 2, 0]
-    rig.check_log()
-
-
-def test_a_session_that_comes_back_amid_its_end_has_what_is_left() -> None:
-    the = Vanished(1, PrimarySettings(given_back_max=3), each_holds=10)
-    rig, (client,) = the.rig, the.clients
-    the.handle(Tick(SET))
-    client.resume()
-    for _ in range(5):
-        rig.pass_time(50)
-    assert the.left == 1
-    assert sum(map(len, rig.core.context.dispatch.held_by(client.session).values())) == 7
-    rig.check_log()
-
-
-def test_who_detaches_with_much_in_hand_is_answered_behind_the_last_of_it() -> None:
-    rig = Rig(PrimarySettings(given_back_max=3))
-    client, other = rig.client(), rig.client()
-    client.declare("q")
-    client.publish("q", *[b""] * 10)
-    client.consume("q")
-    other.consume("q")
-    client.say(DetachSession())
-    assert not client.heard_of(SessionEnded) and len(other.in_hand) == 3
-    while not client.is_closed:
-        rig.feed(Tick(SET))
-    assert client.heard_of(SessionEnded)[0].code is ErrorCode.NONE
-    assert len(other.in_hand) == 10 and {one.delivery_count for one in other.in_hand.values()} == {0}
-    assert list(rig.state.sessions.by_key) == [other.session]
-    rig.check_log()

@@ -1,7 +1,6 @@
 """However many branches, transactions, streams and sessions there are, what concerns all is done in steps that look at few."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import pytest
 
@@ -12,8 +11,8 @@ from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId
 from lockstep.core.inputs import NamesSeen, Tick, Woken
 from lockstep.core.outcomes import Outcome
 from lockstep.core.pieces import PIECE_COST
-from lockstep.core.requests import CloseConsumer, Describe, DetachSession, FindBranches, Recover
-from lockstep.core.server_messages import BranchesFound, ConsumerClosed, Description, Recovered
+from lockstep.core.requests import CloseConsumer, Describe, FindBranches, Recover
+from lockstep.core.server_messages import BranchesFound, Description, Recovered
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import DtxBuffer
@@ -347,39 +346,3 @@ def test_what_thousands_of_consumers_wait_for_is_delivered_in_turns() -> None:
         served.append(sum(bool(each.in_hand) for each in clients))
     assert served[:4] == [10, 20, 30, 35]
     assert all(len(each.in_hand) == 1 for each in clients)
-
-
-@pytest.mark.parametrize("way", ["lost", "detached"])
-def test_the_exclusive_queues_of_a_session_end_in_parts(way: str) -> None:
-    rig = Rig(PrimarySettings(given_back_max=100))
-    client = rig.client(timeout_ms=1000)
-    for number in range(25):
-        client.declare(f"q{number}", is_exclusive=True)
-    if way == "lost":
-        client.lose_stream()
-        rig.pass_time(100)
-        rig.pass_time(2000)
-    else:
-        client.say(DetachSession())
-        rig.feed(Tick(SET))
-    left = [len(rig.state.queues.by_name)]
-    while wake(rig):
-        left.append(len(rig.state.queues.by_name))
-    assert max(before - after for before, after in pairwise([25, *left])) <= 20
-    assert not rig.state.queues.by_name and not rig.state.sessions.by_key
-
-
-def test_a_session_that_comes_back_while_its_queues_end_has_the_others() -> None:
-    rig = Rig(PrimarySettings(given_back_max=100))
-    client = rig.client(timeout_ms=1000)
-    for number in range(25):
-        client.declare(f"q{number}", is_exclusive=True)
-    client.lose_stream()
-    rig.pass_time(100)
-    rig.pass_time(2000)
-    client.resume()
-    turns(rig)
-    names = list(rig.state.queues.by_name)
-    assert 0 < len(names) < 25
-    client.consume(names[0])
-    assert not client.heard_of(ConsumerClosed)

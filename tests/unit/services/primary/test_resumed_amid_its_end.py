@@ -1,0 +1,93 @@
+"""A client that comes back to a session of which a part has ended already: it has all that it has in hand, or hears otherwise."""
+
+import pytest
+
+from lockstep.core.inputs import Tick
+from lockstep.core.server_messages import AttachRefused, SessionAttached
+from services.primary.core.handing_on import handed_over, roll_back_unfit
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.primary_rig import SET, Rig
+from tests.unit.services.primary.test_handing_on import TO, resume
+
+HELD, PART = 12, 4
+
+
+@pytest.mark.parametrize("is_consuming", [False, True])
+def test_what_is_in_hand_behind_a_resumption_is_held(is_consuming: bool) -> None:
+    rig = Rig(PrimarySettings(given_back_max=PART))
+    client, publisher = rig.client(timeout_ms=1000), rig.client()
+    publisher.declare("q")
+    publisher.publish("q", *[bytes([number]) for number in range(HELD)])
+    client.consume("q", credit=HELD)
+    client.lose_stream()
+    rig.boottime_ms += 1000
+    rig.feed(Tick(SET))
+    client.heard.clear()
+    client.resume()
+    if client.heard_of(AttachRefused):
+        return
+    assert client.heard_of(SessionAttached)
+    if is_consuming:
+        # The rig sees to it that nothing is delivered to whoever has it.
+        client.consume("q", credit=HELD)
+        rig.pass_time(50)
+    queue = rig.state.queues.by_name["q"]
+    held = rig.core.context.dispatch.held_by(client.session).get(queue.id, [])
+    assert set(client.positions("q")) == set(held)
+
+
+def test_what_one_consumer_of_a_session_has_in_hand_goes_to_no_other_one_of_it() -> None:
+    """As of a proxy, whose session has the consumers of many clients."""
+    rig = Rig(PrimarySettings(given_back_max=PART))
+    worker, publisher = rig.client(timeout_ms=1000), rig.client()
+    publisher.declare("q")
+    publisher.publish("q", *[bytes([number]) for number in range(HELD)])
+    worker.consume("q", credit=HELD)
+    first = dict(worker.in_hand)
+    worker.lose_stream()
+    rig.boottime_ms += 1000
+    rig.feed(Tick(SET))
+    worker.heard.clear()
+    worker.resume()
+    if worker.heard_of(AttachRefused):
+        return
+    worker.in_hand = {}
+    worker.consume("q", credit=HELD)
+    rig.pass_time(50)
+    assert not first.keys() & worker.in_hand.keys()
+
+
+@pytest.mark.parametrize("exclusive", [3])
+def test_a_session_that_goes_on_has_its_exclusive_queues(exclusive: int) -> None:
+    rig = Rig(PrimarySettings(given_back_max=15))
+    client = rig.client(timeout_ms=1000)
+    names = {f"q{number}" for number in range(exclusive)}
+    for name in names:
+        client.declare(name, is_exclusive=True)
+    client.lose_stream()
+    rig.boottime_ms += 1000
+    rig.feed(Tick(SET))
+    client.heard.clear()
+    client.resume()
+    if not client.heard_of(AttachRefused):
+        assert names <= rig.state.queues.by_name.keys()
+
+
+def test_a_session_that_is_handed_over_amid_its_end_holds_what_its_client_has() -> None:
+    rig = Rig(PrimarySettings(given_back_max=PART))
+    client, publisher = rig.client(timeout_ms=1000, outlives_hand_over=True), rig.client()
+    publisher.declare("q")
+    publisher.publish("q", *[bytes([number]) for number in range(HELD)])
+    client.consume("q", credit=HELD)
+    client.lose_stream()
+    rig.boottime_ms += 1000
+    rig.feed(Tick(SET))
+    client.heard.clear()
+    roll_back_unfit(rig.core.context, rig.core.attachments)
+    successor = Rig(predecessor=rig, handed=handed_over(rig.core.context, rig.core.attachments, TO))
+    resume(successor, client)
+    if client.heard_of(AttachRefused):
+        return
+    queue = successor.state.queues.by_name["q"]
+    held = successor.core.context.dispatch.held_by(client.session).get(queue.id, [])
+    assert set(client.positions("q")) == set(held)
