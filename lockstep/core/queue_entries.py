@@ -199,8 +199,12 @@ class QueueEntries:
         page.insert(part)
         if len(page.order) > 2 * self._page_entries:
             behind = page.split()
-            self._pages.insert(number + 1, behind)
-            self._firsts.insert(number + 1, behind.first)
+            if page.is_empty:
+                # All that is left of it lies behind what is gone.
+                behind.first, self._pages[number] = page.first, behind
+            elif not behind.is_empty:
+                self._pages.insert(number + 1, behind)
+                self._firsts.insert(number + 1, behind.first)
 
     def _trim(self, page: EntryPage) -> None:
         """Some entries of a page have been taken out."""
@@ -210,6 +214,7 @@ class QueueEntries:
             page.trim()
         elif len(self._pages) == 1:
             page.clear()
+            page.first = self._firsts[0] = 0
         else:
             number = bisect_left(self._firsts, page.first)
             if number < len(self._pages) and self._pages[number] is page:

@@ -322,6 +322,8 @@ class PrimaryCore:
 
     def _tick(self, now: Now) -> None:
         self._backup_hearing.tick(now)
+        # Somebody else may have cleared what a newcomer waits for.
+        self._backup_hearing.go_on(now)
         self._store.tick(now)
         self._log.hurry()
         if self.is_serving:

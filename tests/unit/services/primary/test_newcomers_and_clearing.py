@@ -1,7 +1,7 @@
 """Newcomers while deleted queues are cleared: a snapshot is read behind that, and no step clears all of it (R8)."""
 
 from lockstep.core.clearing import CLEARED_IN_ONE
-from lockstep.core.inputs import BackupStreamClosed, Woken
+from lockstep.core.inputs import BackupStreamClosed, Tick, Woken
 from lockstep.core.replication import SubscriptionAccepted
 from services.primary.core.settings import PrimarySettings
 from tests.unit.lockstep.core.history import Log
@@ -53,3 +53,20 @@ def test_who_goes_while_it_waits_is_told_nothing() -> None:
     while not bench.told(2):
         bench.feed(Woken(SET))
     assert bench.told(1) == []
+
+
+def test_whoever_else_has_cleared_it_keeps_no_newcomer_waiting() -> None:
+    """As a status with the hash of the state does."""
+    log = Log()
+    filled(log)
+    store, copy = MemoryStore("disk-a", *log.frames), copy_of(*log.frames, commit=log.frames[-1].header.last)
+    turns = copy.state.clearing.turns()
+    assert turns is not None
+    next(turns)
+    bench = PrimaryBench(entry(1, A), store, copy, settings=PrimarySettings(piece_cost=1))
+    assert bench.subscribe(1, B) == []
+    for _ in turns:
+        pass
+    for _ in range(20):
+        bench.feed(Tick(SET))
+    assert bench.told(1)

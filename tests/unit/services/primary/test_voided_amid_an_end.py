@@ -1,0 +1,43 @@
+"""A real client whose session ends in part while it is away: what it still has is its own, or it hears that it is void."""
+
+from lockstep.client import session_events as e
+from lockstep.core.inputs import Tick
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.client_core import CoreClient
+from tests.unit.services.primary.primary_rig import SET, Rig
+
+HELD, PART = 12, 4
+
+
+def test_a_message_is_in_the_hands_of_one_consumer() -> None:
+    """As those of two clients of one proxy."""
+    rig = Rig(PrimarySettings(given_back_max=PART))
+    other = rig.client()
+    other.declare("q")
+    other.publish("q", *[bytes([number]) for number in range(HELD)])
+    client = CoreClient(rig, "real")
+    for number in (1, 2):
+        client.feed(e.StartConsuming(number, "q", 1))
+        client.hear_all()
+    client.core.grant(1, HELD)
+    client.feed(e.Turn())
+    client.hear_all()
+    client.lose()
+    rig.boottime_ms += rig.state.sessions.by_key[client.session].timeout_ms
+    rig.feed(Tick(SET))
+    client.core.grant(2, HELD)
+    client.come_back()
+    for _ in range(10):
+        rig.pass_time(50)
+        client.hear_all()
+    hands: dict[int, int] = {}
+    for event in client.heard_events:
+        if isinstance(event, e.DeliveriesVoided):
+            for position in event.positions:
+                hands.pop(position, None)
+        elif isinstance(event, e.Delivered):
+            for message in event.messages:
+                had = hands.setdefault(message.position, event.consumer)
+                assert had == event.consumer, (
+                    f"{message.position} is in the hands of {had} and {event.consumer}"
+                )
