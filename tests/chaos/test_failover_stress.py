@@ -23,7 +23,7 @@ async def test_each_new_primary_is_killed_in_turn(tmp_path: Path) -> None:
                 await workload.committed_since(20)
                 primary = await deployment.primary_of(SET)
                 primaries.append(primary)
-                await workload.note_kill()
+                await workload.note_kill(2)
                 await deployment[primary].broker.kill()
                 await workload.committed_since(5)
                 await deployment.cluster.start_broker(primary)
@@ -33,4 +33,4 @@ async def test_each_new_primary_is_killed_in_turn(tmp_path: Path) -> None:
             assert len(set((await deployment.state_hashes(set_name)).values())) == 1
     print(f"primaries killed: {' '.join(primaries)}; {workload.report}")
     assert all(one != other for one, other in itertools.pairwise(primaries))
-    assert workload.report.killed_in_flight >= 20
+    assert workload.report.killed_in_flight >= 2 * CYCLES

@@ -89,11 +89,11 @@ class Workload:
                 task.cancel()
             await asyncio.gather(*senders, *movers, return_exceptions=True)
 
-    async def note_kill(self) -> None:
-        """Call right before harm is done: returns when something is under way, which then counts as hit."""
+    async def note_kill(self, count: int = 1) -> None:
+        """Call right before harm is done: returns when so many transactions are under way, which then count as hit."""
         deadline = time.monotonic() + 30
-        while not self.in_flight:
-            assert time.monotonic() < deadline, "no transaction is under way"
+        while len(self.in_flight) < count:
+            assert time.monotonic() < deadline, f"{len(self.in_flight)} transactions are under way"
             await asyncio.sleep(0.001)
         self.report.killed_in_flight += len(self.in_flight)
 
