@@ -281,8 +281,7 @@ class Attachments:
             if context.state.transactions.get(branch.key) is branch and key in branch.associations:
                 cost += len(branch.operations) + _TRANSACTION_COST
                 branches.session_ended(context, branch, key)
-        for queue_id in context.dispatch.holds_in(key):
-            held = sorted(context.dispatch.held_of(key, queue_id))
+        for queue_id, held in context.dispatch.held_by(key).items():
             cost += len(held)
             self._give_back(key, context.state.queues.by_id[queue_id], held, is_lost)
         for _ in self.auto_deletion.exclusive_end(key):

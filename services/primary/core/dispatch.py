@@ -198,11 +198,6 @@ class Dispatch:
             if self._queues[queue_id].hands.of(session)
         ]
 
-    def held_of(self, session: SessionKey, queue_id: QueueId) -> Collection[QueuePosition]:
-        """What a session holds of a queue now, in no order; nothing if the queue is gone."""
-        dispatch = self._queues.get(queue_id)
-        return dispatch.hands.of(session) if dispatch is not None else ()
-
     def held(self) -> dict[SessionKey, dict[QueueId, list[QueuePosition]]]:
         """What sessions hold, by session and queue, ascending; however many they are, each message is looked at once."""
         found: dict[SessionKey, dict[QueueId, list[QueuePosition]]] = {}
