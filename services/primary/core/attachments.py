@@ -284,8 +284,7 @@ class Attachments:
         for queue_id, held in context.dispatch.held_by(key).items():
             cost += len(held)
             self._give_back(key, context.state.queues.by_id[queue_id], held, is_lost)
-        for _ in self.auto_deletion.exclusive_end(key):
-            cost += _QUEUE_COST
+        cost += _QUEUE_COST * self.auto_deletion.exclusive_end(key)
         self._close(key)
         return cost
 

@@ -7,7 +7,7 @@ waits for the first. After a restart nobody knows whose a durable one was, and i
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.queues import Queue
@@ -84,15 +84,16 @@ class AutoDeletion:
         """A session is about to be closed: its consumers are over. Its exclusive queues have ended."""
         self._await_no_more(session)
 
-    def exclusive_end(self, session: SessionKey) -> Iterator[Queue]:
-        """The exclusive queues of a session that is about to be closed end, one after the other."""
+    def exclusive_end(self, session: SessionKey) -> int:
+        """The exclusive queues of a session that is about to be closed end; answers how many they are."""
         context = self._context
-        for queue in context.dispatch.exclusive_queues(session):
+        queues = context.dispatch.exclusive_queues(session)
+        for queue in queues:
             if self._is_touched(queue.id):
                 self._kept[queue.id] = None
             elif queue.id in context.state.queues.by_id:
                 context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
-            yield queue
+        return len(queues)
 
     def _await_no_more(self, session: SessionKey) -> None:
         self._back_since_ms.pop(session, None)
