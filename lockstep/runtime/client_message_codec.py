@@ -26,7 +26,11 @@ from lockstep.runtime.transaction_name_codec import decode_name, encode_name, fi
 from lockstep.wire.v1 import session_pb2 as pb
 
 COUNT_MAX = 20_000
-"""Messages or positions of one command: twice what sets take, so that their limit is met first, by name."""
+"""Messages or positions of one command: twice what sets take, so that their limit is met first, by name. The same for all lists
+of what takes long to make: queues, names, and pairs."""
+HEADERS_MAX = 60_000
+"""Of one publish, of all its messages: six for each where they are as many as sets take."""
+_OF_HEADERS = "headers, each of three fields,"
 _Wire = pb.ClientMessage
 Headers = tuple[tuple[str, str], ...]
 _Positions = TypeVar("_Positions", bound=Sequence[QueuePosition])
@@ -72,6 +76,7 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
         case c.PurgeQueueCommand(number, name):
             built = _Wire(number=number, purge_queue=_Wire.PurgeQueue(name=name))
         case c.BindCommand(number, exchange, queue, key, arguments, is_unbind):
+            check_count(len(arguments), COUNT_MAX, "arguments of a binding")
             bind = _Wire.Bind(
                 exchange=exchange, queue=queue, key=key, arguments=_pairs(arguments), is_unbind=is_unbind
             )
@@ -122,6 +127,8 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
         case rq.AttachSession(
             _, session_id, session, session_epoch, timeout_ms, heard, held, outlives, settling
         ):
+            check_count(len(held), COUNT_MAX, "queues of held deliveries")
+            check_count(len(settling), COUNT_MAX, "unanswered settles")
             attach = _Wire.Attach(
                 session_id=session_id,
                 session=session,
@@ -149,6 +156,7 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
         case rq.Browse(request, queue, after, limit):
             return _Wire(browse=_Wire.Browse(request=request, queue=queue, after=after, limit=limit))
         case rq.GetOutcome(request, transaction, fence, sessions):
+            check_count(len(sessions), COUNT_MAX, "sessions")
             ask = _Wire.AskOutcome(
                 request=request, transaction=encode_name(transaction), fence=fence, session_ids=sessions
             )
@@ -184,6 +192,7 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
         if messages.ttl_ms:
             publish.ttls_ms.append(messages.ttl_ms)
         if messages.headers:
+            check_count(len(messages.headers), HEADERS_MAX, _OF_HEADERS)
             publish.headers.add(pairs=_pairs(messages.headers))
         if messages.priority != PRIORITY_DEFAULT:
             publish.priorities = _checked_priorities((messages.priority,))
@@ -197,8 +206,10 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
     publish.properties.extend(pack([message.properties for message in messages], b""))
     publish.are_durable.extend(pack([message.is_durable for message in messages], False))
     publish.ttls_ms.extend(ttls_ms)
-    for headers in pack([message.headers for message in messages], ()):
-        publish.headers.add(pairs=_pairs(headers))
+    if packed := pack([message.headers for message in messages], ()):
+        check_count(sum(map(len, packed)), HEADERS_MAX, _OF_HEADERS)
+        for headers in packed:
+            publish.headers.add(pairs=_pairs(headers))
 
 
 def _fill_settle(command: c.SettleCommand, settle: pb.ClientMessage.Settle) -> None:
@@ -352,7 +363,7 @@ def _made_messages(publish: pb.ClientMessage.Publish) -> Sequence[c.OutgoingMess
             check_count(len(column), COUNT_MAX, "messages of a publish")
     _check_publish(count, max(ttls_ms) if ttls_ms else 0)
     bodies = tuple(publish.bodies)
-    headers = [_decode_pairs(pairs.pairs) for pairs in publish.headers] if publish.headers else []
+    headers = _decode_headers(publish.headers) if publish.headers else []
     if priorities:
         _checked_priorities(priorities)
     if is_alike and len(priorities) <= 1:
@@ -423,12 +434,15 @@ def _decode_declare_queue(number: int, wire: pb.ClientMessage) -> c.DeclareQueue
 
 def _decode_bind(number: int, wire: pb.ClientMessage) -> c.BindCommand:
     bind = wire.bind
+    check_count(len(bind.arguments), COUNT_MAX, "arguments of a binding")
     return c.BindCommand(
         number, bind.exchange, bind.queue, bind.key, _decode_pairs(bind.arguments), bind.is_unbind
     )
 
 
 def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> rq.AttachSession:
+    check_count(len(attach.held), COUNT_MAX, "queues of held deliveries")
+    check_count(len(attach.settling), COUNT_MAX, "unanswered settles")
     return rq.AttachSession(
         set_name,
         SessionId(attach.session_id),
@@ -450,6 +464,7 @@ def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> rq.Att
 
 def _decode_outcome(wire: pb.ClientMessage) -> rq.GetOutcome:
     ask = wire.ask_outcome
+    check_count(len(ask.session_ids), COUNT_MAX, "sessions")
     sessions = tuple(SessionId(name) for name in ask.session_ids)
     return rq.GetOutcome(ask.request, decode_name(ask.transaction), ask.fence, sessions)
 
@@ -470,6 +485,16 @@ def _decode_open_consumer(wire: pb.ClientMessage) -> rq.OpenConsumer:
         opened.is_browser,
         QueuePosition(opened.after),
     )
+
+
+def _decode_headers(columns: Iterable[pb.Pairs]) -> list[Headers]:
+    """Of a publish; raises `Rejected` for too many as soon as they are."""
+    headers, count = list[Headers](), 0
+    for column in columns:
+        count += len(column.pairs)
+        check_count(count, HEADERS_MAX, _OF_HEADERS)
+        headers.append(_decode_pairs(column.pairs))
+    return headers
 
 
 def _decode_pairs(pairs: Iterable[pb.Pair]) -> Headers:

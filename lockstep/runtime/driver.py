@@ -74,6 +74,10 @@ class Driver:
         """On which it is fed; known from then on."""
         self._is_draining = False
         self._last_stream = 0
+        self._handled = 0
+        """Inputs that were taken out of those that wait."""
+        self._awaited: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """How many are to be handled for whom."""
         self._is_watched = is_written_down()
         self._is_traced = _log.isEnabledFor(logging.DEBUG)
         """LOCKSTEP_LOG=DEBUG: every input and effect, for those who look for a bug."""
@@ -113,6 +117,13 @@ class Driver:
         if not self._is_scheduled:
             self._schedule()
 
+    async def handled(self) -> None:
+        """Returns when all inputs that wait now have been handled: who has much to say goes on when others had their turn."""
+        if self._waiting:
+            future = asyncio.get_running_loop().create_future()
+            self._awaited.append((self._handled + len(self._waiting), future))
+            await future
+
     def _schedule(self) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -131,8 +142,8 @@ class Driver:
         self._is_scheduled = False
         start = now = time.monotonic()
         used = time.thread_time() if self._is_watched else 0.0
-        count = len(self._waiting)
-        waiting = self._waiting
+        waiting, handled = self._waiting, 0
+        count = len(waiting)
         for handled in range(1, count + 1):
             given = waiting.popleft()
             is_last = handled == count or now - start > seconds_max
@@ -145,6 +156,11 @@ class Driver:
         if self._is_watched and count:
             self._measure(given, time.thread_time() - used, start)
         self._is_draining = False
+        self._handled += handled
+        while self._awaited and self._awaited[0][0] <= self._handled:
+            _, future = self._awaited.popleft()
+            if not future.done():
+                future.set_result(None)
         self.drains_total += 1
         self.busy_seconds += time.monotonic() - start
         if (self._waiting or self._writes) and not self._is_scheduled:

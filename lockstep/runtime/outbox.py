@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
+ITEMS_MAX = 256
+"""Taken at once: each may take microseconds to encode, however few bytes it has."""
 
 
 class Outbox(Generic[Item]):
@@ -61,7 +63,8 @@ class Outbox(Generic[Item]):
             self._wake_fillers()
 
     async def take(self, bytes_max: int) -> list[Item]:
-        """Waits for items; returns those that gathered, up to `bytes_max` but at least one; none when the outbox is closed."""
+        """Waits for items; returns those that gathered, up to `bytes_max` and `ITEMS_MAX` but at least one; none when the outbox
+        is closed."""
         while not self._items:
             if self._is_finished:
                 return []
@@ -81,7 +84,7 @@ class Outbox(Generic[Item]):
         items = self._items
         item, taken_bytes = items.popleft()
         taken = [item]
-        while items and taken_bytes + items[0][1] <= bytes_max:
+        while items and taken_bytes + items[0][1] <= bytes_max and len(taken) < ITEMS_MAX:
             item, item_bytes = items.popleft()
             taken.append(item)
             taken_bytes += item_bytes

@@ -5,7 +5,7 @@ Law: decoding what was encoded gives the same messages again, and decoding anyth
 stream ends by that. What names and sizes are allowed is the primary's business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.requests import ClientMessage
@@ -15,11 +15,14 @@ from lockstep.runtime.client_message_codec import (
     decode_client_message,
     encode_client_message,
 )
+from lockstep.runtime.field_limit import STREAM_LOOKED_BYTES_MIN, look_at_fields
 from lockstep.runtime.server_message_codec import decode_server_message, encode_server_message
+from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import session_pb2 as pb
 
 MESSAGES_MAX = 10_000
 """Commands and requests in one message of a stream: ten times what our own clients say at once."""
+_MESSAGES_A_STEP = 16
 
 
 def encode_request(set_name: SetName, messages: Sequence[ClientMessage]) -> pb.SessionRequest:
@@ -35,6 +38,24 @@ def decode_request(request: pb.SessionRequest) -> tuple[SetName, tuple[ClientMes
     set_name = SetName(request.resource_set)
     check_count(len(request.messages), MESSAGES_MAX, "commands and requests")
     return set_name, tuple([decode_client_message(set_name, message) for message in request.messages])
+
+
+def decode_in_steps(
+    data: bytes | memoryview,
+) -> Generator[None, None, tuple[SetName, tuple[ClientMessage, ...]]]:
+    """As `decode_request`, from bytes. Yields where a step may end: each is of some milliseconds at most, whatever the bytes are,
+    but for the parser's and a largest command's, which are of some ten."""
+    if len(data) > STREAM_LOOKED_BYTES_MIN:
+        yield from look_at_fields(pb.SessionRequest, data)
+    request = parse(pb.SessionRequest(), data)
+    set_name = SetName(request.resource_set)
+    check_count(len(request.messages), MESSAGES_MAX, "commands and requests")
+    messages: list[ClientMessage] = []
+    for message in request.messages:
+        messages.append(decode_client_message(set_name, message))
+        if len(messages) % _MESSAGES_A_STEP == 0:
+            yield
+    return set_name, tuple(messages)
 
 
 def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> pb.SessionResponse:

@@ -3,7 +3,8 @@
 Law: an answer is written only while the right to serve, under which it was made, has not ended; the check stands right before the
 write (DESIGN R6, history 10e). Where one had to be dropped, the stream ends: a client never waits for what will not come.
 A slow client costs only its own stream: while much waits for it nothing more is read from it and nothing more is delivered to
-it, and one that does not read at all loses its stream.
+it, and one that does not read at all loses its stream. One that says much has turns with all others that do (`long_requests.py`),
+and is not read meanwhile.
 """
 
 import asyncio
@@ -22,7 +23,6 @@ from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import ClientSaid, ClientStreamClosed, ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import (
     AttachSession,
-    ClientMessage,
     Heard,
 )
 from lockstep.core.server_messages import (
@@ -39,7 +39,6 @@ from lockstep.core.server_messages import (
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
-from lockstep.runtime.field_limit import STREAM_LOOKED_BYTES_MIN, check_fields
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.rpc import Context, hear, read, service, stream_stream
 from lockstep.runtime.serving import ServingRight, ServingRights
@@ -47,6 +46,7 @@ from lockstep.runtime.session_codec import decode_request, encode_response
 from lockstep.runtime.wire import parse
 from lockstep.transport.stream import MOVED_BYTES
 from lockstep.wire.v1 import session_pb2
+from services.primary.long_requests import SAID_MAX, LongRequests, Request, RequestDecoding
 
 _log = logging.getLogger("lockstep.sessions")
 
@@ -55,8 +55,8 @@ CLIENT_BYTES_MAX = 8 * 1024 * 1024
 CLIENT_STALL_SECONDS = 30.0
 """A client that takes nothing for so long while a write waits has its stream closed: longer than a network needs to come back by
 TCP's first retries, and short enough that what waits for dead clients does not gather."""
-SAID_MAX = 500
-"""Messages of a client in one input of the core: a few milliseconds' work, unless each of them is much."""
+SHORT_BYTES_MAX = 16 << 10
+"""A request of so many bytes is decoded in one step, whatever it is made of: in a few milliseconds."""
 CLIENT_STREAMS_MAX = 10_000
 """Streams of clients at once; each costs about 40 KiB."""
 
@@ -76,6 +76,10 @@ class _ClientStream:
     """While a write is under way: whoever writes."""
     writing_since: float = 0.0
     """When it began, or was seen to get on, in the event loop's seconds."""
+    said: int = 0
+    """Messages that it said since it waited for the cores."""
+    unsaid: RequestDecoding | Request | None = None
+    """A long request that was read: the reader goes on with it."""
     received_bytes: int = 0
     """Up to the last look, of messages that are whole or on their way."""
     is_stalled: bool = False
@@ -146,6 +150,7 @@ class SessionsService:
         self._rights = rights
         self._candidates = candidates
         self._stall_seconds = stall_seconds
+        self._long = LongRequests(driver)
         self._streams: dict[int, _ClientStream] = {}
         self._is_watching = False
         driver.on(TellClient, self._tell)
@@ -191,7 +196,7 @@ class SessionsService:
         data = await read(context)
         if data is None:
             return
-        set_name, messages = decode_request(_parsed(data))
+        set_name, messages = await self._long.decode(RequestDecoding(data))
         if not messages or not isinstance(messages[0], AttachSession):
             raise Rejected(ErrorCode.INVALID_ARGUMENT, "the first message of a session stream is attach")
         if self._driver.core(set_name) is None:
@@ -204,7 +209,7 @@ class SessionsService:
         self._streams[stream.number] = stream
         if not self._is_watching:
             self._watch_later()
-        reading = asyncio.ensure_future(self._read(context, stream, messages))
+        reading = asyncio.ensure_future(self._read(context, stream, (set_name, messages)))
         try:
             await self._write(context, stream)
             if reading.done():
@@ -216,36 +221,55 @@ class SessionsService:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _read(
-        self, context: Context, stream: _ClientStream, messages: tuple[ClientMessage, ...]
-    ) -> None:
+    async def _read(self, context: Context, stream: _ClientStream, first: Request) -> None:
         def take(data: bytes | memoryview) -> bool:
             if stream.outbox.is_finished:
                 return False
-            set_name, messages = decode_request(_parsed(data))
-            if set_name != stream.set_name:
-                raise Rejected(
-                    ErrorCode.INVALID_ARGUMENT,
-                    f"a stream of set {stream.set_name!r} speaks of {set_name[:80]!r}",
-                )
-            for message in messages:
-                if isinstance(message, AttachSession):
-                    raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
-            self._said(stream, messages)
-            return stream.outbox.bytes_waiting < CLIENT_BYTES_MAX
+            if len(data) <= SHORT_BYTES_MAX:
+                request = decode_request(parse(session_pb2.SessionRequest(), data))
+            else:
+                decoding = RequestDecoding(data)
+                decoding.go_on()
+                if decoding.decoded is None:
+                    stream.unsaid = decoding
+                    return False
+                request = decoding.decoded
+            _check(request, stream.set_name)
+            self._say_short(stream, request)
+            return stream.said < SAID_MAX and stream.outbox.bytes_waiting < CLIENT_BYTES_MAX
 
         try:
-            self._said(stream, messages)
+            self._say_short(stream, first)
+            if stream.unsaid is not None:
+                await self._say(stream)
             while await hear(context, take) and not stream.outbox.is_finished:
+                if stream.unsaid is not None:
+                    await self._say(stream)
+                elif stream.said >= SAID_MAX:
+                    await self._long.wait()
+                    stream.said = 0
                 await stream.outbox.wait_below(CLIENT_BYTES_MAX)
         finally:
             stream.outbox.finish()
 
-    def _said(self, stream: _ClientStream, messages: tuple[ClientMessage, ...]) -> None:
-        """As inputs that others of the same core have their turn between."""
-        for begin in range(0, len(messages), SAID_MAX):
-            said = messages[begin : begin + SAID_MAX]
-            self._driver.feed(ClientSaid(stream.set_name, stream.number, said))
+    def _say_short(self, stream: _ClientStream, request: Request) -> None:
+        """At once, unless it is long."""
+        messages = request[1]
+        stream.said += len(messages)
+        if len(messages) > SAID_MAX:
+            stream.unsaid = request
+        else:
+            self._driver.feed(ClientSaid(stream.set_name, stream.number, messages))
+
+    async def _say(self, stream: _ClientStream) -> None:
+        """A long request that was read."""
+        unsaid, stream.unsaid = stream.unsaid, None
+        if isinstance(unsaid, RequestDecoding):
+            unsaid = await self._long.decode(unsaid)
+            _check(unsaid, stream.set_name)
+        assert unsaid is not None, "there is something to say"
+        await self._long.say(stream.set_name, stream.number, unsaid[1])
+        stream.said = 0
 
     def _write_now(self, stream: _ClientStream, waiting: list[_Waiting]) -> bool:
         data = self._encode(stream.set_name, waiting)
@@ -341,11 +365,14 @@ class SessionsService:
         )
 
 
-def _parsed(data: bytes | memoryview) -> session_pb2.SessionRequest:
-    """Raises `Rejected`."""
-    if len(data) > STREAM_LOOKED_BYTES_MIN:
-        check_fields(session_pb2.SessionRequest, data)
-    return parse(session_pb2.SessionRequest(), data)
+def _check(request: Request, set_name: SetName) -> None:
+    """Raises `Rejected` for what is said behind the first request of a stream of that set and may not be."""
+    said_of, messages = request
+    if said_of != set_name:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a stream of set {set_name!r} speaks of {said_of[:80]!r}")
+    for message in messages:
+        if isinstance(message, AttachSession):
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
 
 
 def _may_be_said(waiting: Sequence[_Waiting]) -> bool:

@@ -74,6 +74,7 @@ from lockstep.runtime.session_codec import decode_response, encode_request
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import session_pb2
 from services.backup.subscriber import Subscriber
+from services.primary.long_requests import SAID_MAX
 from services.primary.server import PrimaryService
 from services.primary.sessions import CLIENT_BYTES_MAX, SessionsService
 
@@ -283,15 +284,12 @@ async def test_answers_reach_a_client_and_commands_the_core(node: Node) -> None:
     assert (await node.hears(ClientStreamClosed)) == [ClientStreamClosed(ORDERS, stream)]
 
 
-async def test_what_a_client_says_at_once_is_heard_in_parts(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.primary.sessions.SAID_MAX", 4)
+async def test_what_a_client_says_at_once_is_heard_in_parts(node: Node) -> None:
     async with connect(node) as client:
         await attached(node, client)
-        await client.say(*[Heartbeat()] * 10)
+        await client.say(*[Heartbeat()] * (2 * SAID_MAX + 2))
         heard = await node.hears(ClientSaid, count=4)
-        assert [len(said.messages) for said in heard] == [1, 4, 4, 2]
+        assert [len(said.messages) for said in heard] == [1, SAID_MAX, SAID_MAX, 2]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from lockstep.runtime.outbox import Outbox
+from lockstep.runtime.outbox import ITEMS_MAX, Outbox
 
 
 async def test_what_gathered_leaves_together_and_in_order() -> None:
@@ -128,3 +128,11 @@ async def test_who_waits_for_room_goes_on_when_it_was_written_now() -> None:
     outbox.write_now(100, lambda items: True)
     await filling
     taking.cancel()
+
+
+async def test_a_batch_has_no_more_items_than_one_step_encodes() -> None:
+    outbox = Outbox[int]()
+    for item in range(ITEMS_MAX + 1):
+        outbox.put(item, 1)
+    assert await outbox.take(1 << 20) == list(range(ITEMS_MAX))
+    assert await outbox.take(1 << 20) == [ITEMS_MAX]
