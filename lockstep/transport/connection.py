@@ -75,6 +75,8 @@ CONTROL_FRAMES_AT_ONCE = 50
 """Frames that carry no messages are worked for: behind so many of one connection others have their turn."""
 DATA_FRAMES_AT_ONCE = 256
 """Frames that carry messages, or nothing: the same; each takes microseconds, however little is in it."""
+EMPTY_FRAME_BYTES = 4 << 10
+"""A frame of no bytes counts for so many where it comes for a call that is over: windows do not hold those back."""
 RESETS_MAX = 1000
 """Calls that a client may give up within a round of keepalive; more are an attack."""
 
@@ -139,6 +141,8 @@ class Connection(asyncio.Protocol):
         self._data_stream: Stream | None = None
         self._unread = 0
         """Bytes taken and not given back to the connection's window yet."""
+        self._late_bytes_left = 0
+        """What may still come for calls that are over: their windows, as they were when they ended."""
         self._writers: dict[int, list[asyncio.Future[None]]] = {}
         """Those who wait for room, by their streams."""
         self._keepalive = Keepalive(keepalive_seconds)
@@ -263,6 +267,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._take(data)
+        except _TooMuch as ended:
+            self.close(ended.details, ErrorCodes.ENHANCE_YOUR_CALM)
         except ConnectionEnded as ended:
             self.close(ended.details, ErrorCodes.PROTOCOL_ERROR)
         except (H2Error, ValueError) as error:
@@ -304,6 +310,8 @@ class Connection(asyncio.Protocol):
                 self._count_unread(length)
                 if stream is not None:
                     stream.receive(memoryview(data)[at + HEAD_BYTES : behind])
+                else:
+                    self._count_late(length)
                 at = behind
                 continue
             if kind == _DATA:
@@ -359,6 +367,8 @@ class Connection(asyncio.Protocol):
         stream = self._stream_of_data(number)
         self._data_stream, self._data_left, self._data_ends = stream, length - beside, is_end
         self._count_unread(length)
+        if stream is None:
+            self._count_late(length)
         if beside:
             self._padding_left = beside - 1
             if stream is not None:
@@ -379,6 +389,21 @@ class Connection(asyncio.Protocol):
         if self._unread * 2 >= CONNECTION_WINDOW_BYTES:
             self.send_window_update(0, self._unread)
             self._unread = 0
+
+    def _count_late(self, length: int) -> None:
+        """A frame of so many bytes came for a call that is over: no reader takes it, so its window pays for it. Raises
+        `ConnectionEnded` when there is more than all of them allowed."""
+        self._late_bytes_left -= length or EMPTY_FRAME_BYTES
+        if self._late_bytes_left < 0:
+            text = "more is sent on calls that are over than was under way"
+            self.refused("late_bytes_max", text)
+            raise _TooMuch(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+    def _expect_late(self, window: int) -> None:
+        """The other side has not ended a call that is over, and may have sent so much before it knows; of all calls together no
+        more than the connection's window."""
+        left = self._late_bytes_left + window + EMPTY_FRAME_BYTES
+        self._late_bytes_left = min(left, CONNECTION_WINDOW_BYTES)
 
     def _was_begun(self, number: int) -> bool:
         """A call that is over: what was under way then is dropped."""
@@ -429,8 +454,10 @@ class Connection(asyncio.Protocol):
         assert self._on_call is not None, "only servers receive requests"
         if self.is_leaving or self.blocked_bytes > BLOCKED_BYTES_MAX:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            self._expect_late(WINDOW_BYTES)
         elif len(self.streams) >= self._calls_offered.count:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            self._expect_late(WINDOW_BYTES)
             self.refused(
                 "calls_max", f"more than {self._calls_offered.count} calls are begun on a connection"
             )
@@ -488,6 +515,8 @@ class Connection(asyncio.Protocol):
             self._calls_offered.forget(stream)
             if stream.counted_bytes:
                 self.count_unfinished(stream, 0)
+            if not stream.is_heard_out:
+                self._expect_late(stream.window_left)
         return stream
 
     def _count_reset(self) -> None:
@@ -498,7 +527,7 @@ class Connection(asyncio.Protocol):
         if self._resets > RESETS_MAX:
             text = "calls are begun and given up"
             self.refused("resets_max", text)
-            raise ConnectionEnded(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            raise _TooMuch(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         if self._peer is not None:
             self._hold_seconds = self._peer.give_up(asyncio.get_running_loop().time())
             if self._hold_seconds:
@@ -645,6 +674,10 @@ class Connection(asyncio.Protocol):
         data = self._h2.data_to_send()
         if data and self._transport is not None:
             self._transport.write(data)
+
+
+class _TooMuch(ConnectionEnded):
+    """The other side floods this one."""
 
 
 _OF_HEADERS = frozenset((_HEADERS, _CONTINUATION))

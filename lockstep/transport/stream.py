@@ -104,6 +104,11 @@ class Stream:
 
     # --- in ---
 
+    @property
+    def window_left(self) -> int:
+        """Bytes that the other side may still send."""
+        return self._window
+
     def receive(self, data: bytes | memoryview) -> None:
         """Bytes of messages, as they came."""
         size = len(data)

@@ -105,6 +105,11 @@ def empty_data() -> Iterator[bytes]:
     yield from itertools.repeat(h.frame(h.DATA, 0, 1) * 1_000)
 
 
+def data_for_a_call_that_is_over() -> Iterator[bytes]:
+    yield h.request(1, "/nobody/Nothing")
+    yield from itertools.repeat(h.frame(h.DATA, 0, 1, bytes(16_000)))
+
+
 def small_messages_that_nobody_reads() -> Iterator[bytes]:
     """Empty ones: each counts for more in memory than on the wire."""
     yield h.request(1, path("WaitStreaming"))
@@ -143,6 +148,7 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "padded data beyond every window": padded_data_beyond_every_window,
     "padding alone": padding_alone,
     "data of nothing": empty_data,
+    "data for a call that is over": data_for_a_call_that_is_over,
     "a message in single bytes": message_in_single_bytes,
     "a message among much else": message_among_much_else,
     "small messages that nobody reads": small_messages_that_nobody_reads,

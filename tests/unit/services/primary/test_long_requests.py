@@ -14,7 +14,7 @@ from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
 from lockstep.core.inputs import AnyInput, ClientSaid
-from lockstep.core.requests import AttachSession, ClientMessage, GrantCredit, Heartbeat
+from lockstep.core.requests import AttachSession, GrantCredit, Heard, Heartbeat
 from lockstep.runtime.client_message_codec import HEADERS_MAX
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.field_limit import FIELDS_MAX, STREAM_LOOKED_BYTES_MIN
@@ -64,7 +64,7 @@ class Caller:
 
 class Core:
     def __init__(self) -> None:
-        self.heard: list[ClientMessage] = []
+        self.heard: list[Heard] = []
 
     def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
         if isinstance(given, ClientSaid):
@@ -73,12 +73,12 @@ class Core:
 
 
 @contextlib.asynccontextmanager
-async def served(core: Core, *callers: Caller) -> AsyncIterator[list["asyncio.Future[None]"]]:
+async def served(core: Core, *callers: Caller) -> AsyncIterator[list["asyncio.Task[None]"]]:
     """The calls, when each has attached."""
     driver = Driver()
     driver.host(SET, core)
     service = SessionsService(driver, ServingRights(), lambda _: ())
-    calls = [asyncio.ensure_future(service._open(caller)) for caller in callers]  # type: ignore[arg-type]
+    calls = [asyncio.create_task(service._open(caller)) for caller in callers]  # type: ignore[arg-type]
     try:
         await until(lambda: len(core.heard) == len(callers))
         yield calls
