@@ -515,6 +515,8 @@ class Replica:
         """What the last primary told its successor, if this is the one, and behind that very log."""
         won, copy = taking.won, taking.copy
         handed, self._handed = self._handed, None
+        if handed is not None and handed.epoch < copy.state.epoch:
+            handed = None  # Another one has led since, and has gone by it, or said why not.
         is_told = handed is not None and handed.epoch + 1 == won.target.epoch and handed.to == self.broker
         self.is_chosen = handed is not None and is_told and handed.is_chosen
         if handed is not None and (won.is_restarted or not fits(handed, won.target.epoch, copy)):
