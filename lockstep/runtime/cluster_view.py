@@ -156,14 +156,20 @@ class ClusterView:
         return others
 
     def read_all(
-        self, entries: Iterable[Entry], revision: int, names: dict[tuple[str, str], SetName] | None = None
+        self,
+        entries: Iterable[Entry],
+        revision: int,
+        names: dict[tuple[str, str], SetName] | None = None,
+        stamps_before: int | None = None,
     ) -> list[AnyInput]:
         """Everything under the cluster's prefix, read at one revision, but for `names`, which were found in it before; returns
-        what all sets should hear.
+        what all sets should hear. `stamps_before`: `stamps_revision` when it was asked for; stamps that this process has put
+        since then, behind `revision`, stay. None: just now.
         """
         by_set: dict[SetName, list[Entry]] = {name: [] for name in self.sets}
         self.members, self.running, self.directory = {}, {}, names or {}
-        before = self.lineage
+        before, stamps, stamps_revision = self.lineage, self.stamps, self.stamps_revision
+        is_put_meanwhile = stamps_before is not None and stamps_before != stamps_revision
         self.generation, self._lineage_value, self.set_back_by = "", b"", ""
         self.stamps, self.stamps_revision, self.witnesses = NO_STAMPS, 0, {}
         for entry in entries:
@@ -174,6 +180,9 @@ class ClusterView:
                 by_set.setdefault(set_name, []).append(entry)
         if not self._goes_on_from(before.generation):
             self.etcd_revision, self.stamp = 0, None
+        elif is_put_meanwhile and stamps_revision > revision:
+            # What it lacks was not there yet: etcd was not set back.
+            self.stamps, self.stamps_revision = stamps, stamps_revision
         self._note_stamp()
         self.saw(revision)
         inputs: list[AnyInput] = []

@@ -1,12 +1,13 @@
 """Etcd watcher: a full read of very many keys goes in turns, and is one view all the same."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import cast
 
 from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, MapSeen
+from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.etcd import Entry, EtcdClient, WatchBatch
 from lockstep.runtime.etcd_watcher import ENTRIES_AT_ONCE, EtcdWatcher
@@ -19,7 +20,9 @@ NAMES = 5 * ENTRIES_AT_ONCE
 class Etcd:
     """Has many names, and nothing ever changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, while_read: Callable[[], None] = lambda: None) -> None:
+        """`while_read` happens between a read and its answer."""
+        self.while_read = while_read
         names = [Entry(KEYS.directory("queue", f"q{number}"), b"orders", 1, 1, 0) for number in range(NAMES)]
         entry = SetMap(
             ORDERS, Epoch(0), BrokerId(""), Incarnation(""), (), (), (BrokerId("B1"),), 1, 1, Incarnation("p")
@@ -27,6 +30,7 @@ class Etcd:
         self.entries = [*names, Entry(KEYS.set_map(ORDERS), entry.encode(), 5, 5, 0)]
 
     async def get_prefix(self, prefix: str) -> tuple[list[Entry], int]:
+        self.while_read()
         return self.entries, 9
 
     async def watch_prefix(self, prefix: str, start: int) -> AsyncGenerator[WatchBatch, None]:
@@ -48,11 +52,15 @@ class View(ClusterView):
         return super().names_in(found, names)
 
     def read_all(
-        self, entries: Iterable[Entry], revision: int, names: dict[tuple[str, str], SetName] | None = None
+        self,
+        entries: Iterable[Entry],
+        revision: int,
+        names: dict[tuple[str, str], SetName] | None = None,
+        stamps_before: int | None = None,
     ) -> list[AnyInput]:
         found = list(entries)
         self.looked_at.append(len(found))
-        return super().read_all(found, revision, names)
+        return super().read_all(found, revision, names, stamps_before)
 
 
 async def test_very_many_names_are_read_in_turns() -> None:
@@ -71,3 +79,25 @@ async def test_very_many_names_are_read_in_turns() -> None:
     assert max(view.looked_at) <= ENTRIES_AT_ONCE
     assert len(view.directory) == NAMES and view.directory["queue", "q7"] == ORDERS
     assert isinstance(heard[0], MapSeen) and view.set_map(ORDERS) is not None
+
+
+async def read(etcd: Etcd, view: ClusterView) -> None:
+    """All of it, once."""
+    watcher = EtcdWatcher(cast(EtcdClient, etcd), view, lambda _: None)
+    running = asyncio.ensure_future(watcher.run())
+    await watcher.has_read()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_stamp_that_was_put_while_all_is_read_stays() -> None:
+    view, stamps = ClusterView(KEYS), NO_STAMPS.stamped(Stamp("p", 1, 9))
+    await read(Etcd(lambda: view.stamps_put(stamps.encode(), 10)), view)
+    assert (view.stamps, view.stamps_revision, view.is_stamp_lost) == (stamps, 10, False)
+
+
+async def test_a_stamp_that_was_put_before_all_is_read_and_is_not_there_was_lost() -> None:
+    view, stamps = ClusterView(KEYS), NO_STAMPS.stamped(Stamp("p", 1, 9))
+    view.stamps_put(stamps.encode(), 10)
+    await read(Etcd(), view)
+    assert view.is_stamp_lost
