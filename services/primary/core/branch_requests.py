@@ -4,7 +4,7 @@ Law: read at the log's end and told when that is committed: a branch is in `reco
 may be very many: a page is chosen in pieces among those that there were when its turn came, and then read of those that are left.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import SessionKey, TransactionKey
@@ -27,16 +27,12 @@ _Named = tuple[bytes, TransactionKey]
 
 def recover(context: Context, streams: ClientStreams, stream: ClientStream, request: Recover) -> None:
     """One page of the branches, by xid; stable while nothing happens to them."""
-    stream.questions_waiting += 1
-    context.pieces.begin_in_turn(_recover(context, streams, stream, request))
-    context.pieces.go_on()
+    streams.answer_in_turn(stream, _recover(context, streams, request))
 
 
 def _recover(
-    context: Context, streams: ClientStreams, stream: ClientStream, request: Recover
-) -> Iterator[int]:
-    if streams.by_number.get(stream.number) is not stream:
-        return
+    context: Context, streams: ClientStreams, request: Recover
+) -> Generator[int, None, Callable[[], Recovered]]:
     limit = min(max(request.limit, 1), context.settings.recover_branches_max)
     found: list[BranchDescription] = []
     after, is_end = request.after, False
@@ -49,8 +45,7 @@ def _recover(
         after = chosen[-1][0] if chosen else after
         yield _DESCRIBED_COST * len(found)
     branches = tuple(found)
-    stream.questions_waiting -= 1
-    streams.tell_answer(stream, lambda: Recovered(*streams.head(), request.request, branches, is_end))
+    return lambda: Recovered(*streams.head(), request.request, branches, is_end)
 
 
 def _first_behind(

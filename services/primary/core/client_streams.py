@@ -5,7 +5,7 @@ message. A stream that is closed hears nothing, and nobody waits for it.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -99,6 +99,22 @@ class ClientStreams:
             self.tell_now(stream.number, make())
 
         self._gate.wait(self._context.writer.log.end, release)
+
+    def answer_in_turn(self, stream: ClientStream, work: Generator[int, None, Callable[[], Told]]) -> None:
+        """As `tell_answer`, for an answer that is found in pieces: `work` yields what they cost, and returns what makes it.
+        Nobody looks for it when the stream is gone before its turn.
+        """
+        stream.questions_waiting += 1
+        self._context.pieces.begin_in_turn(self._find_answer(stream, work))
+        self._context.pieces.go_on()
+
+    def _find_answer(
+        self, stream: ClientStream, work: Generator[int, None, Callable[[], Told]]
+    ) -> Iterator[int]:
+        if self.by_number.get(stream.number) is stream:
+            make = yield from work
+            stream.questions_waiting -= 1
+            self.tell_answer(stream, make)
 
     @property
     def may_speak(self) -> bool:

@@ -5,7 +5,7 @@ once: nothing here has a command number.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 
 from lockstep.core.branch_names import BranchName, branch_encodings, branch_name
 from lockstep.core.clock import Now
@@ -154,24 +154,19 @@ def find_branches(
     context: Context, streams: ClientStreams, stream: ClientStream, request: FindBranches
 ) -> None:
     """How this set's branches of these transactions stand; of none: which are prepared. There may be very many of both."""
-    stream.questions_waiting += 1
-    context.pieces.begin_in_turn(_find_branches(context, streams, stream, request))
-    context.pieces.go_on()
+    streams.answer_in_turn(stream, _find_branches(context, streams, request))
 
 
 def _find_branches(
-    context: Context, streams: ClientStreams, stream: ClientStream, request: FindBranches
-) -> Iterator[int]:
-    if streams.by_number.get(stream.number) is not stream:
-        return
+    context: Context, streams: ClientStreams, request: FindBranches
+) -> Generator[int, None, Callable[[], BranchesFound]]:
     found: list[BranchEnd] = []
     for xid in request.xids:
         found.append(_end_of(context, xid))
         yield _END_COST
     ends = tuple(found)
-    stream.questions_waiting -= 1
     prepared = () if request.xids else context.questions.xids(context.state.transactions)
-    streams.tell_answer(stream, lambda: BranchesFound(*streams.head(), request.request, ends, prepared))
+    return lambda: BranchesFound(*streams.head(), request.request, ends, prepared)
 
 
 def _end_of(context: Context, xid: bytes) -> BranchEnd:

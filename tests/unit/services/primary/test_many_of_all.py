@@ -181,14 +181,20 @@ def test_transactions_that_time_out_together_are_rolled_back_in_turns() -> None:
     assert left[:3] == [15, 5, 0]
 
 
-def test_streams_that_are_silent_together_are_closed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.primary.core.attachments.CLOSED_MAX", 42)
+def silent_for_long(count: int) -> tuple[Rig, list[RigClient]]:
+    """Consumers of one queue that have said nothing for longer than they may, right behind the tick that finds out."""
     rig = Rig(PrimarySettings(client_silence_ms=5000))
-    clients = [rig.client() for _ in range(6)]
+    clients = [rig.client() for _ in range(count)]
     clients[0].declare("q")
     for each in clients:
         each.consume("q")
     rig.pass_time(6000)
+    return rig, clients
+
+
+def test_streams_that_are_silent_together_are_closed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.primary.core.attachments.CLOSED_MAX", 42)
+    rig, clients = silent_for_long(6)
     closed = [sum(each.is_closed for each in clients)]
     while wake(rig):
         closed.append(sum(each.is_closed for each in clients))
@@ -197,12 +203,7 @@ def test_streams_that_are_silent_together_are_closed_in_turns(monkeypatch: pytes
 
 def test_a_stream_that_speaks_before_its_turn_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.primary.core.attachments.CLOSED_MAX", 1)
-    rig = Rig(PrimarySettings(client_silence_ms=5000))
-    clients = [rig.client() for _ in range(2)]
-    clients[0].declare("q")
-    for each in clients:
-        each.consume("q")
-    rig.pass_time(6000)
+    rig, clients = silent_for_long(2)
     clients[1].say()
     turns(rig)
     assert [each.is_closed for each in clients] == [True, False]

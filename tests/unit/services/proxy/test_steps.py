@@ -137,6 +137,14 @@ class Client:
         assert not self.rig.found
 
 
+async def having(said: bytes) -> Client:
+    """One that has said this, and all of it is taken."""
+    client = Client()
+    await client.say(said)
+    await client.until_done()
+    return client
+
+
 @contextlib.asynccontextmanager
 async def no_long_step() -> AsyncIterator[None]:
     found: list[LongStep] = []
@@ -160,18 +168,14 @@ async def test_thousands_of_attaches_in_one_write() -> None:
 
 @pytest.mark.parametrize("links", [REFUSED, SENDERS], ids=["refused", "attached"])
 async def test_thousands_of_links_of_a_connection_that_is_lost(links: bytes) -> None:
-    client = Client()
-    await client.say(links)
-    await client.until_done()
+    client = await having(links)
     async with no_long_step():
         await client.leave()
 
 
 @pytest.mark.parametrize("links", [REFUSED, SENDERS], ids=["refused", "attached"])
 async def test_thousands_of_links_of_a_session_that_ends(links: bytes) -> None:
-    client = Client()
-    await client.say(links)
-    await client.until_done()
+    client = await having(links)
     async with no_long_step():
         await client.say(performative("end") + begin())
         await client.until_done()
@@ -181,9 +185,7 @@ async def test_thousands_of_links_of_a_session_that_ends(links: bytes) -> None:
 
 
 async def test_thousands_of_detaches_in_one_write() -> None:
-    client = Client()
-    await client.say(SENDERS)
-    await client.until_done()
+    client = await having(SENDERS)
     async with no_long_step():
         await client.say(b"".join(performative("detach", handle=n, closed=True) for n in range(4_000)))
         await client.until_done()
@@ -206,9 +208,7 @@ FLOWS = {
 @pytest.mark.parametrize("name", FLOWS)
 async def test_thousands_of_flows_in_one_write(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
-    client = Client()
-    await client.say(attach_receiver("r", "queue"))
-    await client.until_done()
+    client = await having(attach_receiver("r", "queue"))
     turns = 0
     async with no_long_step():
         client.socket.data_received(FLOWS[name] * (READ_BYTES // len(FLOWS[name])))
@@ -235,9 +235,7 @@ async def test_others_are_read_behind_a_read_that_was_full(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("is_settled", [True, False])
 async def test_an_outcome_of_thousands_of_deliveries(is_settled: bool) -> None:
-    client = Client()
-    await client.say(attach_receiver("r", "queue") + credit(0, MANY, incoming_window=WINDOW))
-    await client.until_done()
+    client = await having(attach_receiver("r", "queue") + credit(0, MANY, incoming_window=WINDOW))
     while client.session.set._left[1] > 9 * MANY:
         await asyncio.sleep(0)
     accepted = composite("accepted")
@@ -312,9 +310,7 @@ async def test_a_wire_that_is_lost_while_its_links_end() -> None:
 
 
 async def test_what_a_client_says_while_its_links_end_is_heard_behind_that() -> None:
-    client = Client()
-    await client.say(SENDERS)
-    await client.until_done()
+    client = await having(SENDERS)
     connection = client.socket.connection
     assert connection is not None
     connection.close(None)
