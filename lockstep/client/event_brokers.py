@@ -50,13 +50,22 @@ class EventBrokers:
         """`first`: the brokers to ask before all others, the best first."""
         return Search(self, first, patience_seconds)
 
-    def call(self, call: Callable[[grpc.Channel], _Result], patience_seconds: float) -> _Result:
-        """Calls one broker after the other for something that may be repeated. Raises `Rejected`."""
+    def call(
+        self,
+        call: Callable[[grpc.Channel], _Result],
+        patience_seconds: float,
+        goes_on: Callable[[_Result], bool] = lambda answer: False,
+    ) -> _Result:
+        """Calls one broker after the other for something that may be repeated, and the same again while its answer says that it
+        `goes_on`. Raises `Rejected`.
+        """
         search = self.search((), patience_seconds)
         while True:
             address = search.next()
             try:
-                return call(self.to(address))
+                while goes_on(answer := call(self.to(address))):
+                    search.succeed()
+                return answer
             except grpc.RpcError as failure:
                 search.fail(address, failure)
 

@@ -70,12 +70,19 @@ class EventsClient:
         start: "pb.OpenSubscriptionRequest.Start.ValueType" = Start.START_LATEST,
         offsets: Offsets | None = None,
     ) -> Subscription:
-        """Opens a group, or finds it where it stands. `offsets`: with START_OFFSETS.
+        """Opens a group, or finds it where it stands. `offsets`: with START_OFFSETS. One that begins far back takes as long as
+        brokers take to look at what is committed since.
 
         Raises `EventsOutOfRange` for a group that was left behind, and where one is to begin with what is gone.
         """
-        request = pb.OpenSubscriptionRequest(group=group, start=start, offsets=as_messages(offsets or {}))
-        answer: pb.OpenSubscriptionResponse = self._call("OpenSubscription", request)
+        request = pb.OpenSubscriptionRequest(
+            group=group, start=start, offsets=as_messages(offsets or {}), asks_again=True
+        )
+
+        def call(channel: grpc.Channel) -> pb.OpenSubscriptionResponse:
+            return EventsStub(channel).OpenSubscription(request, timeout=CALL_SECONDS)
+
+        answer = self._brokers.call(call, self._patience_seconds, lambda answer: answer.is_looking)
         return Subscription(offsets_of(answer.offsets), answer.is_new)
 
     def close_subscription(self, group: str) -> None:

@@ -84,8 +84,11 @@ class OpenSubscriptionRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
+    ASKS_AGAIN_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     start: Global___OpenSubscriptionRequest.Start.ValueType
+    asks_again: _builtins.bool
+    """The caller knows `is_looking`, and asks again. False: the answer comes when the group has begun, however long that takes."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventOffset]:
         """With START_OFFSETS: one for each resource set that is to begin elsewhere than at its earliest; of a group that exists it is ignored."""
@@ -96,10 +99,11 @@ class OpenSubscriptionRequest(_message.Message):
         group: _builtins.str = ...,
         start: Global___OpenSubscriptionRequest.Start.ValueType = ...,
         offsets: _abc.Iterable[Global___EventOffset] | None = ...,
+        asks_again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "offsets", b"offsets", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks_again", b"asks_again", "group", b"group", "offsets", b"offsets", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -111,8 +115,13 @@ class OpenSubscriptionResponse(_message.Message):
 
     OFFSETS_FIELD_NUMBER: _builtins.int
     IS_NEW_FIELD_NUMBER: _builtins.int
+    IS_LOOKING_FIELD_NUMBER: _builtins.int
     is_new: _builtins.bool
     """False: the group existed, and these are its acknowledged offsets."""
+    is_looking: _builtins.bool
+    """True: it has not begun yet, for the logs behind it take longer to look at than a call; the rest is empty. Who asks the same
+    broker again within a minute has it go on where it was.
+    """
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventOffset]:
         """A consistent cut: where the group stands, in each resource set."""
@@ -122,10 +131,11 @@ class OpenSubscriptionResponse(_message.Message):
         *,
         offsets: _abc.Iterable[Global___EventOffset] | None = ...,
         is_new: _builtins.bool = ...,
+        is_looking: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_new", b"is_new", "offsets", b"offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_looking", b"is_looking", "is_new", b"is_new", "offsets", b"offsets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

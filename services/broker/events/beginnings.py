@@ -4,9 +4,11 @@ Law: it begins at one closed cut in all sets, though several callers open it at 
 oldest, decides. Who has found a cut says it there; the first one holds, and everybody goes by that. A set that is not in it came
 since, and is told from its beginning: whatever it shares with others lies behind the cut there, too. So etcd says which sets
 there are, and once more behind everything that was waited for. And the decision log says of what nothing may have committed yet.
+However much is committed behind its floors, each call goes on where the last one was (`first_looks.py`).
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -17,9 +19,10 @@ from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.first_cut import Commits, Stands, first_cut, perhaps_halves
-from services.broker.core.events.planning import JointCommit, Offset
+from services.broker.core.events.first_cut import Stands, first_cut, perhaps_halves
+from services.broker.core.events.planning import Offset
 from services.broker.events.branch_stands import ask_stands
+from services.broker.events.first_looks import FirstLook, FirstLooks, StillLooking
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.sources import NOTHING, EventSources, offset_of
 
@@ -27,6 +30,8 @@ LOOK_SECONDS = 0.1
 """Between two looks for the end of a transaction that a new group waits for."""
 FIRST_CUT_SECONDS = 15.0
 """A new group waits so long for transactions that are being committed; their coordinators need far less."""
+CALL_SECONDS = 5.0
+"""Of looking, in one call of whoever asks again; callers wait for ten seconds."""
 
 ReadDecision = Callable[[GlobalId], Awaitable[DecisionView | None]]
 """What the decision log says of a transaction; None: it does not answer, or is not to be believed."""
@@ -37,10 +42,18 @@ _Cut = Mapping[SetName, Offset]
 class Beginnings:
     """Lives as long as the process."""
 
-    def __init__(self, sources: EventSources, moments: QuietMoments, read_decision: ReadDecision) -> None:
+    def __init__(
+        self,
+        sources: EventSources,
+        moments: QuietMoments,
+        read_decision: ReadDecision,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
         self.sources = sources
         self.moments = moments
         self.read_decision = read_decision
+        self.call_seconds = call_seconds
+        self.looks = FirstLooks()
 
     def opening(self, request: pb.OpenSubscriptionRequest) -> "Opening":
         return Opening(self, request)
@@ -126,7 +139,7 @@ class Opening:
         """Somebody else has it begin."""
 
     async def run(self) -> dict[SetName, Offset]:
-        """Where the group stands, in all sets. Raises `Rejected`."""
+        """Where the group stands, in all sets. Raises `Rejected`, and `StillLooking`."""
         group, opened = self._request.group, self._opened
         is_known = await self._beginnings.is_started(group, await self._sources.names.all())
         await self._take_in(is_known=is_known, came_since=False)
@@ -136,7 +149,8 @@ class Opening:
             return _floors(opened)
         decided = await self._beginnings.decided(group)
         if decided is None:
-            cut = await self._first_cut(is_known=is_known)
+            with self._beginnings.looks.of(group) as look:
+                cut = await self._first_cut(look, is_known=is_known)
             decided = await self._beginnings.decide(group, cut)
             self.is_begun = self.is_begun or decided != cut
         else:
@@ -165,15 +179,16 @@ class Opening:
             self._opened[name] = group_in(response, request.group)
         return bool(names)
 
-    async def _first_cut(self, *, is_known: bool) -> dict[SetName, Offset]:
+    async def _first_cut(self, look: FirstLook, *, is_known: bool) -> dict[SetName, Offset]:
         """Where a group begins that holds everything behind the floors of what is opened: the next closed cut. What has ended
         below it was known when the sets were asked for it, and so was every set that it ended in.
         """
-        deadline = time.monotonic() + FIRST_CUT_SECONDS
+        until = time.monotonic() + self._beginnings.call_seconds if self._request.asks_again else math.inf
         while True:
             floors = _floors(self._opened)
-            stands, commits, looked_at = await self._look(floors)
-            cut = await asyncio.to_thread(first_cut, floors, stands, commits)
+            stands, looked_at = await self._look(look, floors, until)
+            deadline = look.first_whole + FIRST_CUT_SECONDS
+            cut = await asyncio.to_thread(first_cut, floors, stands, look.commits)
             halves = await asyncio.to_thread(perhaps_halves, stands)
             if cut is not None and await self._has_committed(halves, deadline):
                 # In a set that has forgotten it, perhaps, and in front of the floor.
@@ -186,36 +201,33 @@ class Opening:
             if cut is not None:
                 return cut
             if time.monotonic() >= deadline:
+                look.first_whole = 0.0
                 raise Rejected(
                     ErrorCode.UNAVAILABLE,
                     f"group {self._request.group!r} cannot begin: a transaction over several sets has ended in some of them"
                     " only, or may have, so long ago that they do not know it any more",
                 )
+            if time.monotonic() >= until:
+                raise StillLooking
             await asyncio.sleep(LOOK_SECONDS)
             # Where transactions overlap without end, there is no other closed cut above the floors.
             await self._beginnings.moments.make()
 
     async def _look(
-        self, floors: Mapping[SetName, Offset]
-    ) -> tuple[Stands, Commits, dict[SetName, LogIndex]]:
-        """At every transaction that is prepared somewhere, or has committed behind a floor, as far as each log was looked at."""
-        xids: dict[GlobalId, bytes] = {}
-        commits: dict[GlobalId, dict[SetName, list[JointCommit]]] = {}
+        self, look: FirstLook, floors: Mapping[SetName, Offset], until: float
+    ) -> tuple[Stands, dict[SetName, LogIndex]]:
+        """At every transaction that is prepared somewhere, or has committed behind a floor, as far as each log was looked at.
+        Raises `StillLooking` when that takes longer than `until`.
+        """
         committed: dict[SetName, LogIndex] = {}
-        looked_at: dict[SetName, LogIndex] = {}
+        prepared: dict[GlobalId, bytes] = {}
         for name in floors:
-            _, prepared, committed[name] = await self._sources.stands(name, ())
-            xids.update(await asyncio.to_thread(_by_global_id, prepared))
-        for name, offset in floors.items():
-            # What was not prepared any more has ended in a part of the log that a backup may not know yet.
-            while True:
-                log = await self._sources.log_of(name, offset, 0, committed[name])
-                await asyncio.to_thread(_take, log.joint_commits, name, xids, commits)
-                offset = log.end
-                if log.is_end:
-                    break
-            looked_at[name] = offset.index
-        return await ask_stands(self._sources, floors, xids), commits, looked_at
+            _, found, committed[name] = await self._sources.stands(name, ())
+            prepared.update(await asyncio.to_thread(_by_global_id, found))
+        # What was not prepared any more has ended in a part of the log that a backup may not know yet.
+        looked_at = await look.go_on(self._sources, floors, committed, until)
+        known, asked = await asyncio.to_thread(look.to_ask, prepared)
+        return known | await ask_stands(self._sources, floors, asked), looked_at
 
     async def _has_committed(self, transactions: Iterable[GlobalId], deadline: float) -> bool:
         """Whether one of these may have, in any set, by what the decision log says, or does not say until the deadline. Those
@@ -226,17 +238,6 @@ class Opening:
             if not is_undecided or time.monotonic() >= deadline:
                 return True
         return False
-
-
-def _take(
-    joints: Iterable[JointCommit],
-    name: SetName,
-    xids: dict[GlobalId, bytes],
-    commits: dict[GlobalId, dict[SetName, list[JointCommit]]],
-) -> None:
-    for joint in joints:
-        xids[joint.global_id] = joint.xid
-        commits.setdefault(joint.global_id, {}).setdefault(name, []).append(joint)
 
 
 def _by_global_id(xids: Iterable[bytes]) -> dict[GlobalId, bytes]:

@@ -11,6 +11,7 @@ from lockstep.core.ids import SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.events.beginnings import Beginnings
+from services.broker.events.first_looks import StillLooking
 from services.broker.events.sources import EventSources, offset_of, wire_offset
 
 _STARTS = frozenset(pb.OpenSubscriptionRequest.Start.values())
@@ -32,6 +33,8 @@ class Groups:
         opening = self._beginnings.opening(request)
         try:
             floors = await opening.run()
+        except StillLooking:
+            return pb.OpenSubscriptionResponse(is_looking=True)
         except Rejected as error:
             if error.code is ErrorCode.OUT_OF_RANGE and opening.is_new and not opening.is_begun:
                 # It would hold everything from now on, and its reader cannot begin where it wants to.

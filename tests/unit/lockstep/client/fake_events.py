@@ -108,11 +108,17 @@ class FakeEvents(EventsServicer):
     unheard: set[str] = field(default_factory=set)
     """Sets that plans lack unless their readers know them."""
     before_plan: Callable[[], None] | None = None
+    looks_left: int = 0
+    """So often a group that is opened has not begun yet."""
 
     def OpenSubscription(
         self, request: pb.OpenSubscriptionRequest, context: Any
     ) -> pb.OpenSubscriptionResponse:
         self._check(context)
+        if self.looks_left:
+            assert request.asks_again
+            self.looks_left -= 1
+            return pb.OpenSubscriptionResponse(is_looking=True)
         is_new = request.group not in self.groups
         if is_new:
             begins = {name: self._end(name) for name in self.logs}

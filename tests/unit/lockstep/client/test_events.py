@@ -52,6 +52,14 @@ def test_a_group_is_opened_once_and_stands_where_it_acknowledged() -> None:
         assert refused.value.code is ErrorCode.NOT_FOUND
 
 
+def test_a_group_that_begins_far_back_is_asked_for_at_one_broker_until_it_has_begun() -> None:
+    """However long that takes: patience is for brokers that do not answer."""
+    brokers = [FakeEvents({"east": log_of(1)}, looks_left=1_000) for _ in range(3)]
+    with Serving(*brokers) as serving, EventsClient(serving.addresses, patience_seconds=0.05) as client:
+        assert client.open_subscription("g", Start.START_EARLIEST).offsets == {"east": NOTHING}
+    assert sorted(broker.looks_left for broker in brokers) == [0, 1_000, 1_000]
+
+
 def test_a_read_that_is_cut_goes_on_at_another_broker_without_a_gap_or_a_repetition() -> None:
     log = log_of(3, 7, 2, 1, 5)
     cut = [FakeEvents({"east": log}, cut_after=count) for count in (2, 1)]

@@ -13,7 +13,7 @@ from lockstep.core.requests import SubscriptionChange
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.first_cut import BranchStands
 from services.broker.core.events.planning import LogView, Offset
-from services.broker.events.beginnings import Beginnings
+from services.broker.events.beginnings import CALL_SECONDS, Beginnings
 from services.broker.events.groups import Groups
 from services.broker.events.planner import Planner
 from services.broker.events.quiet_moments import QuietMoments
@@ -175,14 +175,15 @@ async def nothing_decided(name: GlobalId) -> DecisionView | None:
 
 
 class Rig:
-    def __init__(self, sets: int = 2) -> None:
+    def __init__(self, sets: int = 2, call_seconds: float = CALL_SECONDS) -> None:
+        """`call_seconds`: of looking, in one call that opens a group."""
         self.world = World(Random(0), sets)
         self.world.skews = dict.fromkeys(self.world.logs, 0)
         self.sources = Sources(self.world)
         self.moments = Moments(self.world)
         self.decisions = Decisions(self.world)
         sources, moments = cast(EventSources, self.sources), cast(QuietMoments, self.moments)
-        beginnings = Beginnings(sources, moments, self.decisions.read)
+        beginnings = Beginnings(sources, moments, self.decisions.read, call_seconds)
         self.groups = Groups(sources, beginnings)
         self.planner = Planner(sources, beginnings, moments)
 
