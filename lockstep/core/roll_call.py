@@ -4,7 +4,7 @@ Law: an answer counts where the caller's own stamp stands, which it put there a 
 them have lived since the call, or were compared since then, with this very etcd.
 """
 
-from lockstep.core.stamps import Stamp, Stamps
+from lockstep.core.stamps import Stamp, Stamps, StampWriter
 
 CALLER_CHARACTERS = 13
 """Of a UUID that name a caller well enough."""
@@ -17,8 +17,7 @@ class RollCall:
 
     def __init__(self, caller: str) -> None:
         """`caller` names this process among writers of stamps."""
-        self._caller = caller
-        self._number = 0
+        self._writer = StampWriter(caller)
         self._stamp: Stamp | None = None
         self._called_ms = 0
 
@@ -35,10 +34,13 @@ class RollCall:
         """
         if self.is_answered(stamps, now_ms) or stamps.silent:
             return None
-        self._number += 1
-        stamp = Stamp(self._caller, self._number, revision)
+        stamp = self._writer.next(stamps, revision)
         return stamp, stamps.called().stamped(stamp)
 
     def called(self, stamp: Stamp, sent_ms: int) -> None:
         """The call stands in etcd."""
         self._stamp, self._called_ms = stamp, sent_ms
+
+    def in_doubt(self) -> None:
+        """The answer of etcd was lost: the last call may stand there, or not."""
+        self._writer.in_doubt()

@@ -2,7 +2,8 @@
 
 Law: one key of etcd has the stamps, each a number that one writer never gives twice, and the last of every writer stays there.
 Disks remember the newest that they saw. An etcd that lacks what a disk remembers was set back; whatever was written there since,
-by whomever, changes nothing of that, as it would of a revision. A stamp covers everything that etcd had before it.
+by whomever, changes nothing of that, as it would of a revision. A stamp covers everything that etcd had before it. A writer's
+later number says that its earlier ones were there: behind one of which it does not know that, a process is another writer.
 
 Beside them stand the witnesses: brokers whose disks remember stamps, and were compared. Whoever is to conclude something from
 what etcd lacks calls the roll first: it marks all witnesses as silent, with a stamp of its own. Who lives answers, in the same
@@ -125,3 +126,29 @@ class Stamps:
 
 
 NO_STAMPS = Stamps()
+
+
+class StampWriter:
+    """Gives the stamps of one process; lives as long as that."""
+
+    def __init__(self, name: str) -> None:
+        """`name` tells the process from all others."""
+        self._name = self._writer = name
+        self._writers = 0
+        self._number = 0
+        self._last: Stamp | None = None
+        self._doubted: Stamp | None = None
+
+    def next(self, stamps: Stamps, revision: int) -> Stamp:
+        """One that was never given, to be put beside these stamps, at etcd's `revision`."""
+        if self._doubted is not None and self._doubted not in stamps.stamps:
+            self._writers += 1
+            self._writer, self._number = f"{self._name}+{self._writers}", 0
+        self._doubted = None
+        self._number += 1
+        self._last = Stamp(self._writer, self._number, revision)
+        return self._last
+
+    def in_doubt(self) -> None:
+        """The answer for the last one was lost: others may have seen it in an etcd that is set back meanwhile."""
+        self._doubted = self._last

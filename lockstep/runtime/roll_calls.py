@@ -1,5 +1,6 @@
 """Roll calls in etcd (DESIGN R1, T3): how a call is written, and who is told that somebody does not answer."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -39,9 +40,16 @@ class RollCalls:
         compare = ModRevisionEquals(self._key, stamps_revision)
         try:
             result = await self._etcd.transact([compare], [Put(self._key, called.encode())])
-        except (EtcdRejected, EtcdInDoubt) as error:
+        except EtcdRejected as error:
             _log.info("event=roll_not_called %s", error.message)
             return
+        except EtcdInDoubt as error:
+            self._roll_call.in_doubt()
+            _log.info("event=roll_call_in_doubt %s", error.message)
+            return
+        except asyncio.CancelledError:
+            self._roll_call.in_doubt()
+            raise
         if result.succeeded:
             self._roll_call.called(stamp, sent_ms)
 

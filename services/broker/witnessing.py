@@ -80,6 +80,8 @@ class Witnessing:
             result = await self._etcd.transact([ModRevisionEquals(keys.stamps, revision)], operations)
         except (EtcdRejected, EtcdInDoubt) as error:
             _log.info("event=stamps_not_written %s", error.message)
+            if isinstance(error, EtcdInDoubt):
+                self._keeper.in_doubt()
             return
         if result.succeeded:
             self._view.stamps_put(value, result.revision)

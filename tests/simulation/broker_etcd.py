@@ -370,6 +370,8 @@ class BrokerEtcd:
             if isinstance(result, TransactionResult) and result.succeeded:
                 self._world.branches.reach("broker called the roll")
                 self._roll_call.called(stamp, sent_ms)
+            elif result is IN_DOUBT:
+                self._roll_call.in_doubt()
 
         self.session.call(
             lambda etcd: transact(etcd, compares, [Put(self._keys.stamps, called.encode())]),

@@ -145,6 +145,8 @@ class CoordinatorEtcd:
             if isinstance(result, TransactionResult) and result.succeeded:
                 self._world.branches.reach("coordinator called the roll")
                 roll_call.called(stamp, sent_ms)
+            elif result is IN_DOUBT:
+                roll_call.in_doubt()
 
         self._call(lambda etcd: transact(etcd, compares, [Put(key, called.encode())]), take)
 

@@ -11,6 +11,7 @@ from lockstep.runtime.etcd_memory import REMEMBERED_EVERY_MS
 from lockstep.runtime.etcd_values import ModRevisionEquals, Operation, Put, TransactionResult
 from services.broker.core.witness import EtcdSeen, StampsWritten
 from tests.simulation.etcd import Etcd
+from tests.simulation.etcd_session import IN_DOUBT
 from tests.simulation.etcd_transactions import transact
 from tests.simulation.loop import MS
 
@@ -109,6 +110,8 @@ class EtcdMemory:
 
         def take(result: object) -> None:
             self._is_writing = False
+            if result is IN_DOUBT:
+                self._keeper.in_doubt()
             if isinstance(result, TransactionResult) and result.succeeded and wanted.token:
                 self._broker.world.branches.reach("broker is a witness")
             entry = self._etcd.session.view.get(self._keys.stamps)

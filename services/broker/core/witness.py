@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lockstep.core.ids import BrokerId, Incarnation
 from lockstep.core.roll_call import CALLER_CHARACTERS
-from lockstep.core.stamps import Stamp, Stamps
+from lockstep.core.stamps import Stamps, StampWriter
 
 STAMPED_EVERY_MS = 5_000
 """What etcd did since the last stamp before everybody died is known to no disk; but backups of etcd are older than that."""
@@ -47,8 +47,8 @@ class WitnessKeeper:
 
     def __init__(self, broker: BrokerId, process: Incarnation) -> None:
         self._broker = broker
-        self._writer = process[:CALLER_CHARACTERS]
-        self._number = 0
+        self._name = process[:CALLER_CHARACTERS]
+        self._writer = StampWriter(self._name)
         self._met: set[str] = set()
         """Tokens of witnesses that have lived while this one was one, under its present token."""
         self._met_as = ""
@@ -61,11 +61,15 @@ class WitnessKeeper:
         """Somebody has put a stamp there."""
         self._due_ms = now_ms + STAMPED_EVERY_MS
 
+    def in_doubt(self) -> None:
+        """The answer of etcd was lost: what was written last may stand there, or not."""
+        self._writer.in_doubt()
+
     def look(self, seen: EtcdSeen, lease_id: int, now_ms: int) -> StampsWritten | None:
         """What to write now, provided that all disks were compared; None: nothing. `lease_id`: the process's, 0: none."""
         if lease_id == 0:
             return None
-        stamps, token = seen.stamps, f"{self._writer}/{lease_id:x}"
+        stamps, token = seen.stamps, f"{self._name}/{lease_id:x}"
         own = stamps.witness(self._broker)
         if own is None or own.token != token:
             if not self._may_begin(token, now_ms):
@@ -100,5 +104,4 @@ class WitnessKeeper:
         return True
 
     def _stamped(self, stamps: Stamps, seen: EtcdSeen) -> Stamps:
-        self._number += 1
-        return stamps.stamped(Stamp(self._writer, self._number, seen.revision))
+        return stamps.stamped(self._writer.next(seen.stamps, seen.revision))

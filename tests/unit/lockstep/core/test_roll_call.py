@@ -46,3 +46,12 @@ def test_nobody_is_called_twice_before_he_has_answered() -> None:
 
 def test_without_any_witness_nobody_remembers_anything() -> None:
     assert RollCall("p").is_answered(NO_STAMPS, 0) and RollCall("p").call(NO_STAMPS, 1, 0) is None
+
+
+def test_a_second_call_does_not_hide_a_first_one_in_doubt() -> None:
+    roll_call = RollCall("p")
+    asked = roll_call.call(TWO, 50, 0)
+    roll_call.in_doubt()
+    again = roll_call.call(TWO, 50, 0)
+    assert asked is not None and again is not None
+    assert again[1].lacks(asked[0]), "it may stand in an etcd that was set back behind it"

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.core.ids import BrokerId
-from lockstep.core.stamps import NO_STAMPS, WRITERS_MAX, Stamp, Stamps
+from lockstep.core.stamps import NO_STAMPS, WRITERS_MAX, Stamp, Stamps, StampWriter
 
 A, B = BrokerId("a"), BrokerId("b")
 
@@ -63,3 +63,23 @@ def test_a_disk_keeps_a_stamp_as_text() -> None:
     stamp = Stamp("1a2b-3c", 12, 345)
     assert Stamp.decode(stamp.encode()) == stamp
     assert [Stamp.decode(text) for text in ("", "p", "p/1", "p/x/1", "p/1/")] == [None] * 5
+
+
+def test_no_later_stamp_of_its_writer_hides_one_that_was_in_doubt() -> None:
+    """Others may have seen it, in an etcd that was set back since; the writer has not."""
+    writer = StampWriter("p")
+    backup = NO_STAMPS.stamped(writer.next(NO_STAMPS, 10))
+    lost = writer.next(backup, 20)
+    writer.in_doubt()
+    set_back = backup.stamped(writer.next(backup, 20))
+    assert set_back.lacks(lost) and not set_back.lacks(backup.newest)
+    assert set_back.stamped(writer.next(set_back, 30)).lacks(lost)
+
+
+def test_a_writer_goes_on_behind_one_that_was_in_doubt_and_is_there() -> None:
+    writer = StampWriter("p")
+    first = writer.next(NO_STAMPS, 10)
+    writer.in_doubt()
+    second = writer.next(NO_STAMPS.stamped(first), 20)
+    third = writer.next(NO_STAMPS, 30)
+    assert [(one.writer, one.number) for one in (first, second, third)] == [("p", 1), ("p", 2), ("p", 3)]

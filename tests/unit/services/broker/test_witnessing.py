@@ -117,3 +117,20 @@ async def test_nothing_is_written_to_an_etcd_that_was_set_back() -> None:
     other.etcd.put(KEYS.set_back, b"a disk")
     other.etcd.put(KEYS.stamps, NO_STAMPS.encode())
     assert await other.look() == NO_STAMPS
+
+
+async def test_what_it_writes_behind_a_stamp_in_doubt_hides_nothing_of_that() -> None:
+    """Others have seen that stamp; then etcd was set back to right before it."""
+    bench = Bench(leading().replica)
+    backup = await bench.look()
+    bench.now_ms += STAMPED_EVERY_MS
+    bench.etcd.put("/elsewhere", b"")
+    bench.etcd.delays_next_of = KEYS.stamps
+    assert await bench.look() == backup
+    assert bench.etcd.execute_delayed() == [True]
+    lost = Stamps.decode(bench.etcd.entries[KEYS.stamps].value).newest
+    assert lost is not None and lost != backup.newest
+    bench.etcd.put(KEYS.stamps, backup.encode())
+    bench.etcd.put("/elsewhere", b"")
+    stamps = await bench.look()
+    assert stamps.newest != backup.newest and stamps.lacks(lost) and not stamps.lacks(backup.newest)
