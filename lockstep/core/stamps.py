@@ -79,6 +79,10 @@ class Stamps:
         found = next((one.number for one in self.stamps if one.writer == stamp.writer), None)
         return stamp.revision > self.forgotten if found is None else found < stamp.number
 
+    def has(self, stamp: Stamp) -> bool:
+        """Whether it is certain that it was put here."""
+        return any(one.writer == stamp.writer and one.number >= stamp.number for one in self.stamps)
+
     def witness(self, broker: BrokerId) -> Witness | None:
         return next((one for one in self.witnesses if one.broker == broker), None)
 

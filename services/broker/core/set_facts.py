@@ -32,6 +32,10 @@ class SetFacts:
         """etcd says so of itself."""
         self._found_set_back_in = ""
         """The last generation in which the disk knew more than etcd had."""
+        self._found_lost: set[Stamp] = set()
+        """The stamps that it lacked then."""
+        self._said_set_back = False
+        """etcd did, when it was seen last."""
         self._map_bytes = b""
         self.lease_holder: Incarnation | None = None
         self.is_lease_key_known = False
@@ -62,6 +66,9 @@ class SetFacts:
             self._stamp = given.stamps.newest
         elif not given.stamps.lacks(self._stamp):
             self._stamp = given.stamps.newest or self._stamp
+        said, self._said_set_back = self._said_set_back, given.is_set_back
+        if is_same and said and not given.is_set_back:
+            self._judge_again(given)
         if is_old and given.set_map is not None:
             # Accepted loss changes the generation and no entry: one that this process has written is newer than what was seen.
             return False
@@ -90,9 +97,24 @@ class SetFacts:
             self._judged, self._is_settled = opened, False
             self._is_generation_other = bool(opened.generation) and opened.generation not in self._lineage
             if self.is_knowledge_at_stake():
-                self._found_set_back_in = self.generation
+                self._note_set_back(self.stamp_lost(opened))
         if is_following or self._is_rebuilt_from(opened):
             self.trust_generation()
+
+    def _note_set_back(self, lost: Stamp | None) -> None:
+        if self._found_set_back_in != self.generation:
+            self._found_set_back_in, self._found_lost = self.generation, set()
+        if lost is not None:
+            self._found_lost.add(lost)
+
+    def _judge_again(self, given: MapSeen) -> None:
+        """Another state of this etcd is here than the one that said of itself that it was set back: perhaps the newer one."""
+        judged = self._judged
+        etcd = EtcdComparison(self._lineage, given.mod_revision, given.etcd_revision, given.stamps)
+        if judged is None or etcd.revision_ahead(judged):
+            return
+        if all(given.stamps.has(stamp) for stamp in self._found_lost):
+            self._found_set_back_in = ""
 
     def _is_rebuilt_from(self, opened: SetOpened | None) -> bool:
         set_map = self.set_map

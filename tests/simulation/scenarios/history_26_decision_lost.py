@@ -4,8 +4,8 @@ s1 has a prepared branch. etcd is backed up; then the transaction is decided, CO
 too, which comes back from the backup. No entry of the map has changed, so no disk is ahead of it; but disks remember a stamp that
 it lacks, also when it has passed the revision that they saw before any of them is looked at; or the revision. Whoever does starts
 nothing; it has etcd say so, and nobody presumes an abort then, not even a set of which no disk remembers enough, and not while
-the one broker whose disk does is not there, for it does not answer the roll. With the newer state the branch finds its decision;
-or the map is rebuilt, and the branch waits for an operator.
+the one broker whose disk does is not there, for it does not answer the roll. With the newer state the branch finds its decision,
+and the roll is answered again; or the map is rebuilt, and the branch waits for an operator.
 """
 
 from dataclasses import replace
@@ -24,6 +24,7 @@ from tests.simulation.etcd import Backup
 from tests.simulation.options import Options
 from tests.simulation.staging.prepared_branch import (
     CLUSTER,
+    another_xid,
     decide,
     prepare,
     prepared_count,
@@ -101,6 +102,9 @@ def play(stage: Stage, case: str) -> None:
         stage.whole(60)
         stage.run(8)
         stage.expect(len(client.browse("a")) == 1, "what was decided is done")
+        prepare(stage, stage.client("c2"), another_xid(stage))
+        stage.run(20)
+        stage.expect(prepared_count(stage) == 0, "all are witnesses of it, and an abort is presumed again")
         return
     rebuild_map(stage, "00000002-generation")
     stage.whole(60)

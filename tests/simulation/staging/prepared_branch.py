@@ -18,6 +18,11 @@ def xid_of_it(stage: Stage) -> Xid:
     return branch_xid(GLOBAL_ID, 0, generation_tag(_generation(stage)))
 
 
+def another_xid(stage: Stage) -> Xid:
+    """Of a transaction of which nobody writes anything into the decision log."""
+    return branch_xid(GlobalId(GLOBAL_ID[::-1]), 0, generation_tag(_generation(stage)))
+
+
 def prepare(stage: Stage, client: ScriptedClient, xid: Xid) -> TransactionKey:
     """Publish to queue `a` in it, end the work, prepare it, and wait for all of that; returns its transaction."""
     transaction = prepare_if_begun(stage, client, xid)

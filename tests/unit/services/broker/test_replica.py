@@ -552,6 +552,30 @@ def test_a_disk_with_a_stamp_that_etcd_lacks_starts_nothing_however_far_etcd_has
             assert bench.wanted(PromoteSelf) == [], "after an accepted loss, too"
 
 
+def test_a_disk_answers_for_itself_again_where_the_newer_state_of_etcd_is_back() -> None:
+    """Any other one may have come as far: it lacks the stamp, and lacks it still when it says no more that it was set back."""
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    newer, other = stamps.stamped(Stamp("p", 2, 48)), stamps.stamped(Stamp("r", 1, 61))
+    for remembered, first_seen in (("p/2/48", 60), ("p/1/20", 49)):
+        for back, has_all in ((other, remembered == "p/1/20"), (newer, True)):
+            store = MemoryStore("disk-a", *frames(1, 1, 3))
+            store.map_revision, store.generation, store.etcd_revision = 10, "g", 50
+            store.stamp = remembered
+            bench = ReplicaBench(store)
+            bench.hold_lease()
+            old = replace(seen(entry(1, OLD), 10, "g"), etcd_revision=first_seen, stamps=stamps)
+            bench.feed(old)
+            assert not bench.replica.has_compared
+            bench.feed(replace(old, etcd_revision=70, stamps=other, is_set_back=True))
+            bench.feed(replace(old, etcd_revision=71, stamps=other, is_set_back=True))
+            assert not bench.replica.has_compared
+            bench.feed(replace(old, etcd_revision=49, stamps=back))
+            assert not bench.replica.has_compared, "it is older than what the disk knows"
+            bench.feed(replace(old, etcd_revision=72, stamps=other, is_set_back=True))
+            bench.feed(replace(old, etcd_revision=72, stamps=back))
+            assert bench.replica.has_compared is has_all
+
+
 def test_the_newest_stamp_is_remembered_and_none_that_a_set_back_etcd_has_instead() -> None:
     bench = leading()
     set_map = bench.replica.set_map
