@@ -533,11 +533,16 @@ class Replica:
             self._effects += self.primary.handle(extended, now)
 
     def _authorise(self, now: Now) -> None:
-        """Let the primary speak only while the set's lease key lives under the present lease (R6)."""
+        """Let the primary speak only while the set's lease key lives under the present lease (R6). In an etcd that was set back
+        it gets that again only while all members follow it: none of them has seen a later epoch.
+        """
         assert self.primary is not None
         if self._lease.is_key_held:
             return
         self.primary.streams.serve_until_ms = 0
+        if self._facts.is_set_back and not self.primary.is_followed_by_all:
+            # Somebody may have led since, and etcd does not know.
+            return
         restore = self._lease.restore(self.primary.membership.revision, self.incarnation, now)
         if restore is not None:
             self._effects.append(restore)

@@ -181,6 +181,11 @@ class PrimaryCore:
         )
 
     @property
+    def is_followed_by_all(self) -> bool:
+        """Whether every member of the in-sync set, as etcd has it, subscribes to this epoch's log."""
+        return self.in_sync_reachable == len(self.membership.set_map.in_sync)
+
+    @property
     def log_end(self) -> LogIndex:
         return self.context.writer.log.end
 
@@ -373,7 +378,7 @@ class PrimaryCore:
         if not self.stopped:
             self.client_hearing.bodies_came()
             self._aftermath.settle()
-            self._map.plan(now)
+            self._map.plan(now, self.streams.may_speak)
             if self._log.commit(now):
                 self._begin_serving()
             may_speak = self.is_serving and self.streams.may_speak

@@ -333,6 +333,26 @@ def leading_with_a_backup() -> ReplicaBench:
     return bench
 
 
+def test_in_an_etcd_that_was_set_back_a_key_is_restored_only_for_who_is_followed_by_all() -> None:
+    """Another may have led since, which this etcd has forgotten."""
+    bench = leading_with_a_backup()
+    primary = bench.replica.primary
+    assert primary is not None
+    entry_now = primary.membership.set_map
+    bench.feed(replace(seen(entry_now, 12), is_set_back=True))
+    bench.feed(LeaseLost(SET))
+    bench.hold_lease(8)
+    assert len(bench.wanted(RestoreLeaseKey)) == 1, "b would have refused this epoch"
+    bench.answer(Verdict.FAILED)
+    bench.feed(BackupStreamClosed(SET, 1))
+    swaps = len(bench.wanted(SwapMap))
+    bench.pass_ms(3_000)
+    assert len(bench.wanted(RestoreLeaseKey)) == 1 and len(bench.wanted(SwapMap)) == swaps
+    bench.feed(seen(entry_now, 12))
+    bench.pass_ms(200)
+    assert len(bench.wanted(RestoreLeaseKey)) == 2 and len(bench.wanted(SwapMap)) == swaps + 1
+
+
 @pytest.mark.parametrize(
     ("present", "is_handed_over"), [((), False), ((member("b", 1),), False), ((member("b"),), True)]
 )
