@@ -82,6 +82,7 @@ def as_json(status: ClusterStatus) -> dict[str, Any]:
         "cluster": status.view.cluster,
         "generation": status.view.generation,
         "lost_sets": lost_sets(status),
+        "silent_witnesses": list(status.view.silent_witnesses),
         "brokers": [
             {
                 "broker": member.broker,
@@ -192,6 +193,12 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
         console.print(
             f"Set {name} is on the disks of {', '.join(holders)} and not in etcd:"
             " see lockstep cluster rebuild-map --dry-run",
+            style="red",
+        )
+    if status.view.silent_witnesses:
+        console.print(
+            f"Not back since all brokers were down: {', '.join(status.view.silent_witnesses)}. One of their disks may remember a"
+            " decision that etcd has lost, so prepared branches wait: start them.",
             style="red",
         )
     if status.view.sets:

@@ -93,6 +93,15 @@ class ClusterView:
         """Whether etcd lacks a stamp that this process has seen: it was set back meanwhile."""
         return self.stamps.lacks(self.stamp)
 
+    @property
+    def silent_witnesses(self) -> list[BrokerId]:
+        """Those that have not answered the last roll call and do not live to do it, sorted: they have to come back."""
+        return sorted(
+            one.broker
+            for one in self.stamps.witnesses
+            if not one.has_answered and self.witnesses.get(one.broker) != one.token
+        )
+
     def stamps_put(self, value: bytes, revision: int) -> None:
         """This process has put these stamps there."""
         if revision > self.stamps_revision:

@@ -62,6 +62,12 @@ _ALL = (
         "Resource sets that were on its disk when it started and that etcd does not have: alarm on it.",
         (BROKER,),
     ),
+    MetricName(
+        "lockstep_silent_witnesses",
+        _GAUGE,
+        "Brokers that are not back with their disks since all were down: no abort is presumed of prepared branches; alarm on it.",
+        (BROKER,),
+    ),
     # A replica, whatever its role.
     MetricName("lockstep_epoch", _GAUGE, "Epoch of the replica.", (BROKER,), _SET),
     MetricName("lockstep_commit_index", _GAUGE, "Highest index known to be committed.", (BROKER,), _SET),

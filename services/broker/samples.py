@@ -48,6 +48,7 @@ class BrokerSamples:
         left_ms = max(0, self._lease.serve_until_ms - boottime_ms())
         yield Sample("lockstep_lease_left_seconds", left_ms / 1000)
         yield Sample("lockstep_lost_sets", len(self._own_disk.lost_sets))
+        yield Sample("lockstep_silent_witnesses", self._report.silent_witnesses)
         for set_name in driver.set_names:
             core = driver.core(set_name)
             if isinstance(core, Replica):

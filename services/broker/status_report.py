@@ -76,7 +76,13 @@ class StatusReport:
             sets=[self._resource_set(set_name) for set_name in sorted(view.sets) if view.set_map(set_name)],
             replicas=replicas,
             lost_sets=self._own_disk.lost_sets,
+            silent_witnesses=view.silent_witnesses,
         )
+
+    @property
+    def silent_witnesses(self) -> int:
+        """Brokers that are waited for since all were down."""
+        return len(self._view.silent_witnesses)
 
     def has_opened_its_store(self) -> bool:
         """Whether every replica here has what its disk holds; with an empty disk, too, or a damaged one."""

@@ -158,6 +158,7 @@ class GetClusterStatusResponse(_message.Message):
     SETS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     LOST_SETS_FIELD_NUMBER: _builtins.int
+    SILENT_WITNESSES_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     """Who answers."""
     incarnation: _builtins.str
@@ -179,6 +180,12 @@ class GetClusterStatusResponse(_message.Message):
     def lost_sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Sets on this broker's disk that etcd does not know, in order of their names: etcd has lost its data."""
 
+    @_builtins.property
+    def silent_witnesses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Brokers that are waited for, in order of their ids: all were down, these are not back with their disks, and one of these may
+        remember a decision that etcd has lost. Until then no abort is presumed of a prepared branch.
+        """
+
     def __init__(
         self,
         *,
@@ -190,10 +197,11 @@ class GetClusterStatusResponse(_message.Message):
         sets: _abc.Iterable[Global___GetClusterStatusResponse.ResourceSet] | None = ...,
         replicas: _abc.Iterable[Global___Replica] | None = ...,
         lost_sets: _abc.Iterable[_builtins.str] | None = ...,
+        silent_witnesses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "generation", b"generation", "incarnation", b"incarnation", "lost_sets", b"lost_sets", "members", b"members", "replicas", b"replicas", "sets", b"sets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "generation", b"generation", "incarnation", b"incarnation", "lost_sets", b"lost_sets", "members", b"members", "replicas", b"replicas", "sets", b"sets", "silent_witnesses", b"silent_witnesses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -211,13 +211,20 @@ def test_a_table_is_no_wider_than_what_is_in_it(capsys: pytest.CaptureFixture[st
 
 
 def test_what_is_red_is_said_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = pb.GetClusterStatusResponse(broker="B1", lost_sets=["a[/b]"])
+    answer = pb.GetClusterStatusResponse(broker="B1", lost_sets=["a[/b]"], silent_witnesses=["B2", "B[3]"])
     replica = answer.replicas.add(resource_set="jobs[eu]", role=pb.ROLE_PRIMARY, trouble="[/x] :100:")
     answer.sets.add(name=replica.resource_set, primary="B1", is_led=True, brokers=["B1"])
     answer.members.add(broker="B1", address="[::1]:1")
     status.show(ClusterStatus(answer, {"B1": answer}), with_hash=False)
     said = capsys.readouterr().out
-    for text in ("[::1]:1  up", "jobs[eu]", "primary", "[/x] :100:", "Set a[/b] is on the disks of B1"):
+    for text in (
+        "[::1]:1  up",
+        "jobs[eu]",
+        "primary",
+        "[/x] :100:",
+        "Set a[/b] is on the disks of B1",
+        "down: B2, B[3].",
+    ):
         assert text in said
 
 

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from lockstep.core.cluster_map import Keys
 from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.stamps import Stamps, Witness
 from lockstep.core.state_hash import state_hash
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.clock import boottime_ms
@@ -113,3 +114,17 @@ async def test_a_status_says_how_old_it_is_and_for_how_long_the_primary_may_serv
     primary.streams.serve_until_ms = now_ms
     (replica,) = (await report.get_status(pb.GetClusterStatusRequest())).replicas
     assert replica.lease_ms == 0
+
+
+async def test_a_status_names_the_brokers_that_are_not_back_since_all_were_down() -> None:
+    report = report_of(leading(), StatusReport)
+    view, request = report._view, pb.GetClusterStatusRequest()
+    stamps = Stamps(witnesses=(Witness(BrokerId("b"), "b1"), Witness(BrokerId("c"), "c1"))).called()
+    view.stamps_put(stamps.encode(), 5)
+    view.witnesses = {BrokerId("b"): "b1", BrokerId("c"): "c2"}
+    assert list((await report.get_status(request)).silent_witnesses) == ["c"], (
+        "the other one lives, and answers"
+    )
+    assert report.silent_witnesses == 1
+    view.stamps_put(stamps.answered(BrokerId("c"), "c2").encode(), 6)
+    assert not (await report.get_status(request)).silent_witnesses
