@@ -16,8 +16,6 @@ from lockstep.core import commands as c
 from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.ids import Epoch, QueuePosition, SessionId, TransactionKey
 from lockstep.runtime.session_codec import decode_response, encode_request
-from lockstep.runtime.wire import parse
-from lockstep.wire.v1 import session_pb2
 
 _CONSUMER = 1
 _Done = Callable[[e.CommandDone], None]
@@ -109,7 +107,7 @@ class Client:
         self.work()
 
     def _heard(self, data: bytes) -> None:
-        _, messages = decode_response(parse(session_pb2.SessionResponse(), data))
+        _, messages = decode_response(data)
         self._perform(self._core.handle(e.Received(self._stream, messages), 0))
         self._hop.gathers(self)
 
@@ -119,7 +117,7 @@ class Client:
                 case e.CommandDone(ticket=done):
                     done(effect)  # type: ignore[operator]
                 case e.Send(stream, messages):
-                    self._primary.post(self._take, encode_request(SET, messages).SerializeToString())
+                    self._primary.post(self._take, encode_request(SET, messages))
                     self._core.written(stream)
                 case e.Delivered(epoch=epoch, messages=delivered):
                     self._epoch = epoch

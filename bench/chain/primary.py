@@ -36,8 +36,6 @@ from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.replication_codec import decode_acknowledge, decode_subscribe, encode_to_backup
 from lockstep.runtime.session_codec import decode_request, encode_response
 from lockstep.runtime.store_codec import decode_answer
-from lockstep.runtime.wire import parse
-from lockstep.wire.v1 import session_pb2
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.settings import PrimarySettings
 
@@ -89,7 +87,7 @@ class PrimaryHop(Hop):
     # --- what comes ---
 
     def _said(self, stream: int, data: bytes) -> None:
-        _, messages = decode_request(parse(session_pb2.SessionRequest(), data))
+        _, messages = decode_request(data)
         self._inputs.append(ClientSaid(SET, stream, messages))
 
     def subscribe(self, data: bytes) -> None:
@@ -150,4 +148,4 @@ class PrimaryHop(Hop):
     def _tell(self, stream: int, told: Sequence[Told]) -> None:
         hop, take = self._clients[stream]
         messages = [message for message in told if not isinstance(message, BrokerAnswer)]
-        hop.post(take, encode_response(SET, messages).SerializeToString())
+        hop.post(take, encode_response(SET, messages))

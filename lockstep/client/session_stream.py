@@ -15,11 +15,11 @@ from lockstep.client.session_events import Received, StreamLost
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
-from lockstep.runtime.field_limit import FIELDS_MAX, STREAM_LOOKED_BYTES_MIN, check_fields
+from lockstep.runtime.field_limit import FIELDS_MAX
 from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from lockstep.runtime.session_codec import decode_response, encode_request
-from lockstep.runtime.wire import parse
-from lockstep.wire.v1 import session_pb2 as pb
+from lockstep.runtime.wire import Serialized
+from lockstep.transport.stream import size_of
 
 _log = logging.getLogger("lockstep.client")
 
@@ -27,6 +27,8 @@ COMMAND_BYTES_MAX = MESSAGE_BYTES_MAX - (8 << 20)
 """One of them goes into a message with much that is small. Sets take less."""
 COMMAND_FIELDS_MAX = FIELDS_MAX * 9 // 10
 """The same for its fields: those of a publish of 10,000 messages with five headers each."""
+MUCH_BYTES = 1 << 20
+"""To take so much in is a step of its own, and what whoever hears it does with it is another."""
 METHOD = "/lockstep.wire.v1.Sessions/Open"
 
 
@@ -34,27 +36,27 @@ class UnsayableError(LockstepError):
     """What somebody asked for has no form on the wire: INVALID_ARGUMENT, or TOO_LARGE."""
 
 
-def encode(set_name: SetName, messages: tuple[ClientMessage, ...], fields_max: int = FIELDS_MAX) -> bytes:
+def encode(
+    set_name: SetName, messages: tuple[ClientMessage, ...], fields_max: int = FIELDS_MAX
+) -> Serialized:
     """One message of the stream, which no set refuses for its size or `fields_max` fields. Raises `UnsayableError`."""
     try:
-        data = encode_request(set_name, messages).SerializeToString()
-        if len(data) > STREAM_LOOKED_BYTES_MIN:
-            check_fields(pb.SessionRequest, data, fields_max)
+        data = encode_request(set_name, messages, fields_max)
     except Exception as error:  # Arguments of any kind: what raises what is the wire format's business.
         code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_ARGUMENT
         raise UnsayableError(code, f"it cannot be said: {error}") from error
-    if len(data) > MESSAGE_BYTES_MAX:
+    if size_of(data) > MESSAGE_BYTES_MAX:
         raise UnsayableError(
-            ErrorCode.TOO_LARGE, f"{len(data)} bytes in one message, at most {MESSAGE_BYTES_MAX}"
+            ErrorCode.TOO_LARGE, f"{size_of(data)} bytes in one message, at most {MESSAGE_BYTES_MAX}"
         )
     return data
 
 
 def check_sayable(set_name: SetName, message: ClientMessage) -> None:
     """Raises `UnsayableError` for a message that has no form on the wire, or leaves no room for others beside it."""
-    data = encode(set_name, (message,), COMMAND_FIELDS_MAX)
-    if len(data) > COMMAND_BYTES_MAX:
-        text = f"{len(data)} bytes in one command, at most {COMMAND_BYTES_MAX}"
+    size = size_of(encode(set_name, (message,), COMMAND_FIELDS_MAX))
+    if size > COMMAND_BYTES_MAX:
+        text = f"{size} bytes in one command, at most {COMMAND_BYTES_MAX}"
         raise UnsayableError(ErrorCode.TOO_LARGE, text)
 
 
@@ -75,7 +77,7 @@ class SessionStream:
         self._hear, self._tell_written = hear, written
         self._is_over = False
         self._loop = asyncio.get_running_loop()
-        self._to_write: asyncio.Future[bytes] = self._loop.create_future()
+        self._to_write: asyncio.Future[Serialized] = self._loop.create_future()
         method: Any = channel.stream_stream(METHOD)
         self._call = method()
         self._reader = asyncio.ensure_future(self._guard(self._read))
@@ -112,14 +114,25 @@ class SessionStream:
         await asyncio.gather(self._reader, self._writer, return_exceptions=True)
 
     async def _read(self) -> str:
+        much: list[Received] = []
+
         def take(data: bytes | memoryview) -> bool:
-            _, messages = decode_response(parse(pb.SessionResponse(), data))
+            _, messages = decode_response(data)
+            received = Received(self.number, messages)
+            if len(data) >= MUCH_BYTES:
+                much.append(received)
+                return False
             if not self._is_over:
-                self._hear(Received(self.number, messages))
+                self._hear(received)
             return not self._is_over
 
-        if await self._call.hear(take):
-            return "cancelled"
+        while await self._call.hear(take):
+            if not much:
+                return "cancelled"
+            await asyncio.sleep(0)
+            if self._is_over:
+                return "cancelled"
+            self._hear(much.pop())
         status = await self._call.code()
         return f"{status.name}: {await self._call.details()}"
 

@@ -11,7 +11,7 @@ MessagePack array of [offset from first index, record]. The transient part is su
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -20,7 +20,7 @@ import google_crc32c
 import msgspec
 
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
-from lockstep.core.records import AnyRecord, AppliedRecord, PackedRecord
+from lockstep.core.records import AnyRecord, AppliedRecord, Message, PackedRecord, Publish
 
 MAGIC = b"LKSF"
 VERSION = 1
@@ -33,6 +33,14 @@ that no stream carries holds up its set for ever, whoever leads."""
 _ENCODER = msgspec.msgpack.Encoder()
 _decode_whole = msgspec.msgpack.Decoder(list[tuple[int, AnyRecord]]).decode
 _decode_packed = msgspec.msgpack.Decoder(list[tuple[int, PackedRecord]]).decode
+_MUCH_BYTES = 4 << 20
+"""A frame of so much has a command of so much, for others end where a command fills them."""
+_PIECE_BYTES_MIN = 64 << 10
+"""A body from this size on is a piece of its own; its size takes four bytes then."""
+_PUBLISH_TAG, _PUBLISH_FIELDS = Publish.__struct_config__.tag, Publish.__struct_fields__
+_MESSAGE_FIELDS = Message.__struct_fields__
+_CHECKED_BYTES = 128 << 10
+"""So much is copied at once to sum it up, which stays in the processor's cache."""
 _Record = TypeVar("_Record", bound=AppliedRecord)
 
 
@@ -80,22 +88,75 @@ def encode_frame(
     commit_index: LogIndex,
     time_ms: TimeMs,
     records: Sequence[tuple[AnyRecord, bool] | None],
+    content_bytes: int = 0,
 ) -> Frame:
     """Serialise `records`, pairs of (record, is durable) at consecutive indexes from `first`, None where an index has none; at
-    least one.
+    least one. `content_bytes`: about what they have; what is big among much of it is copied only once.
     """
     assert records, "a frame holds at least one record"
     durable = [(offset, each[0]) for offset, each in enumerate(records) if each is not None and each[1]]
     transient = [(offset, each[0]) for offset, each in enumerate(records) if each is not None and not each[1]]
-    payload = _ENCODER.encode(durable)
+    encode = _encode_whole if content_bytes < _MUCH_BYTES else _encode_in_pieces
+    pieces = encode(durable)
+    payload_bytes = sum(map(len, pieces))
     header = FrameHeader(
-        len(payload), epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms
+        payload_bytes, epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms
     )
-    head = _HEADER.pack(MAGIC, VERSION, 0, 0, len(payload), epoch, first, header.last, commit_index, time_ms)
-    crc = google_crc32c.extend(google_crc32c.value(head), payload)
+    head = _HEADER.pack(MAGIC, VERSION, 0, 0, payload_bytes, epoch, first, header.last, commit_index, time_ms)
+    crc = google_crc32c.value(head)
+    for piece in pieces:
+        crc = google_crc32c.extend(crc, piece)
     return Frame(
-        header, b"".join((head, _CRC.pack(crc), payload)), _ENCODER.encode(transient) if transient else b""
+        header,
+        b"".join((head, _CRC.pack(crc), *pieces)),
+        b"".join(encode(transient)) if transient else b"",
     )
+
+
+def _encode_whole(records: Sequence[tuple[int, AnyRecord]]) -> tuple[bytes, ...]:
+    return (_ENCODER.encode(records),)
+
+
+def _encode_in_pieces(records: Sequence[tuple[int, AnyRecord]]) -> tuple[bytes, ...]:
+    """The same bytes, with big bodies as they are."""
+    return tuple(_pieces_of(records))
+
+
+def _pieces_of(records: Sequence[tuple[int, AnyRecord]]) -> Iterator[bytes]:
+    yield _array_head(len(records))
+    for offset, record in records:
+        if type(record) is not Publish:
+            yield _ENCODER.encode((offset, record))
+            continue
+        yield _array_head(2) + _ENCODER.encode(offset)
+        yield _array_head(1 + len(_PUBLISH_FIELDS)) + _ENCODER.encode(_PUBLISH_TAG)
+        for name in _PUBLISH_FIELDS:
+            if name == "messages":
+                yield from _pieces_of_messages(record.messages)
+            else:
+                yield _ENCODER.encode(getattr(record, name))
+
+
+def _pieces_of_messages(messages: Sequence[Message]) -> Iterator[bytes]:
+    yield _array_head(len(messages))
+    for message in messages:
+        if len(message.body) < _PIECE_BYTES_MIN:
+            yield _ENCODER.encode(message)
+            continue
+        yield _array_head(len(_MESSAGE_FIELDS))
+        for name in _MESSAGE_FIELDS:
+            if name == "body":
+                yield b"\xc6" + len(message.body).to_bytes(4, "big")
+                yield message.body
+            else:
+                yield _ENCODER.encode(getattr(message, name))
+
+
+def _array_head(count: int) -> bytes:
+    """As MessagePack has it."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
@@ -117,8 +178,15 @@ def check_frame(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
         raise BadFrame(f"frame {header.first}..{header.last} is cut short")
     sum_at = offset + _HEADER.size
     (expected,) = _CRC.unpack_from(data, sum_at)
-    payload = bytes(data[offset + HEADER_BYTES : offset + header.frame_bytes])
-    crc = google_crc32c.extend(google_crc32c.value(bytes(data[offset:sum_at])), payload)
+    crc, at, end = (
+        google_crc32c.value(bytes(data[offset:sum_at])),
+        offset + HEADER_BYTES,
+        offset + header.frame_bytes,
+    )
+    while end - at > _CHECKED_BYTES:
+        crc = google_crc32c.extend(crc, bytes(data[at : at + _CHECKED_BYTES]))
+        at += _CHECKED_BYTES
+    crc = google_crc32c.extend(crc, bytes(data[at:end]))
     if crc != expected:
         raise BadFrame(f"frame {header.first}..{header.last} has a wrong checksum")
     return header

@@ -5,9 +5,11 @@ A publish or settle is one protobuf object with columns, however many messages i
 Law: what is refused as it comes in is refused on its way out, by the same words: nothing that was encoded ends its stream.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import lt
 from typing import TypeVar, assert_never
+
+from msgspec.structs import replace
 
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
@@ -15,6 +17,7 @@ from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 from lockstep.core.priority_levels import PRIORITY_DEFAULT, PRIORITY_MAX
+from lockstep.runtime.bodies_apart import MUCH_BYTES, fill_bodies, messages_with_bodies, put_back
 from lockstep.runtime.branch_message_codec import (
     DECODE_REQUEST,
     DECODE_VERB,
@@ -38,9 +41,9 @@ _Positions = TypeVar("_Positions", bound=Sequence[QueuePosition])
 SPAN_MS_MAX = c.SPAN_MS_MAX
 
 
-def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> None:
-    """Fills `wire`, which is new. Raises `ValueError` for numbers that the wire has no room for, and `Rejected` for what is no
-    message of a client.
+def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> Sequence[bytes] | None:
+    """Fills `wire`, which is new; returns the bodies that it is left without, if they are big. Raises `ValueError` for numbers
+    that the wire has no room for, and `Rejected` for what is no message of a client.
 
     What is common is filled in where it stands: what is built apart is copied, bodies and all, when it is put there.
     """
@@ -48,19 +51,17 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
         raise invalid(f"{type(message).__name__} has no number")
     match message:
         case c.CommitCommand():
-            _fill_commit(message, wire)
-            return
+            return _fill_commit(message, wire)
         case c.PublishCommand():
-            _fill_publish_command(message, wire)
-            return
+            return _fill_publish_command(message, wire)
         case c.SettleCommand():
             wire.number = message.number
             _fill_settle(message, wire.settle)
-            return
+            return None
         case c.BeginCommand(number, timeout_ms):
             wire.number = number
             wire.begin.timeout_ms = span(timeout_ms)
-            return
+            return None
         case c.RollbackCommand(number, transaction):
             built = _Wire(number=number, rollback=_Wire.Rollback(transaction=encode_name(transaction)))
         case c.DeclareExchangeCommand(number, name, kind, is_durable):
@@ -96,18 +97,20 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
         case _:
             built = _encode_request(message)
     wire.MergeFrom(built)
+    return None
 
 
-def _fill_publish_command(command: c.PublishCommand, wire: pb.ClientMessage) -> None:
+def _fill_publish_command(command: c.PublishCommand, wire: pb.ClientMessage) -> Sequence[bytes] | None:
     wire.number = command.number
     publish = wire.publish
-    _fill_publish(command, publish)
+    apart = _fill_publish(command, publish)
     if command.transaction is not None:
         fill_name(command.transaction, publish.transaction)
     publish.sequence = command.sequence
+    return apart
 
 
-def _fill_commit(command: c.CommitCommand, wire: pb.ClientMessage) -> None:
+def _fill_commit(command: c.CommitCommand, wire: pb.ClientMessage) -> Sequence[bytes] | None:
     wire.number = command.number
     commit = wire.commit
     fill_name(command.transaction, commit.transaction)
@@ -115,7 +118,8 @@ def _fill_commit(command: c.CommitCommand, wire: pb.ClientMessage) -> None:
     if command.begins:
         commit.begins = command.begins
     if command.last_publish is not None:
-        _fill_publish(command.last_publish, commit.last_publish)
+        return _fill_publish(command.last_publish, commit.last_publish)
+    return None
 
 
 def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
@@ -176,15 +180,19 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             assert_never(message)
 
 
-def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) -> None:
-    """All but its place in a transaction."""
+def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) -> Sequence[bytes] | None:
+    """All but its place in a transaction, and the bodies that are returned, if they are big."""
     messages = command.messages
     publish.exchange = command.exchange
     publish.routing_key = command.routing_key
     if isinstance(messages, AlikeMessages):
         bodies = messages.bodies
         _check_publish(len(bodies), messages.ttl_ms)
-        publish.bodies.extend(bodies)
+        apart = None
+        if messages.content_bytes < MUCH_BYTES:
+            publish.bodies.extend(bodies)
+        else:
+            apart = fill_bodies(bodies, publish.bodies)
         if messages.properties:
             publish.properties.append(messages.properties)
         if messages.is_durable:
@@ -196,13 +204,13 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
             publish.headers.add(pairs=_pairs(messages.headers))
         if messages.priority != PRIORITY_DEFAULT:
             publish.priorities = _checked_priorities((messages.priority,))
-        return
+        return apart
     ttls_ms = pack([message.ttl_ms for message in messages], 0)
     _check_publish(len(messages), max(ttls_ms, default=0))
     priorities = pack([message.priority for message in messages], PRIORITY_DEFAULT)
     if priorities:
         publish.priorities = _checked_priorities(priorities)
-    publish.bodies.extend([message.body for message in messages])
+    apart = fill_bodies([message.body for message in messages], publish.bodies)
     publish.properties.extend(pack([message.properties for message in messages], b""))
     publish.are_durable.extend(pack([message.is_durable for message in messages], False))
     publish.ttls_ms.extend(ttls_ms)
@@ -210,6 +218,7 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
         check_count(sum(map(len, packed)), HEADERS_MAX, _OF_HEADERS)
         for headers in packed:
             publish.headers.add(pairs=_pairs(headers))
+    return apart
 
 
 def _fill_settle(command: c.SettleCommand, settle: pb.ClientMessage.Settle) -> None:
@@ -386,6 +395,17 @@ def _made_messages(publish: pb.ClientMessage.Publish) -> Sequence[c.OutgoingMess
             expand(priorities, count, PRIORITY_DEFAULT, "priorities"),
         )
     )
+
+
+def with_bodies(command: rq.ClientMessage, bodies: Mapping[int, bytes]) -> rq.ClientMessage:
+    """The same publish, or commit with its last publish, with these bodies at their places among its messages."""
+    if isinstance(command, c.CommitCommand) and command.last_publish is not None:
+        return replace(command, last_publish=with_bodies(command.last_publish, bodies))
+    assert isinstance(command, c.PublishCommand), f"{type(command).__name__} has no bodies"
+    messages = command.messages
+    if isinstance(messages, AlikeMessages):
+        return replace(command, messages=AlikeMessages(put_back(messages.bodies, bodies), *messages.kind))
+    return replace(command, messages=messages_with_bodies(messages, bodies))
 
 
 def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.limit_log import LimitLog
-from lockstep.runtime.wire import read_varint
+from lockstep.runtime.wire import FIXED_BYTES, LENGTH_DELIMITED, VARINT, read_varint
 
 FIELDS_MAX = 200_000
 """Of a request: ten commands of the largest that there are; parsed in some 20 ms, and kept in some 20 MiB."""
@@ -25,9 +25,6 @@ and who decodes them counts what is made of each command."""
 _FIELDS_A_STEP = 2_000
 _PACKED_BYTES = 32
 """Numbers that follow each other cost as much as a field for so many bytes."""
-_VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
-"""Protobuf's wire types."""
-_FIXED_BYTES = {_FIXED_64: 8, _FIXED_32: 4}
 
 refusals = LimitLog(logging.getLogger("lockstep.rpc"))
 _Table = dict[int, Any]
@@ -72,7 +69,7 @@ def look_at_fields(
             if tag >= 0x80:
                 tag, at = read_varint(data, at - 1)
             wire_type = tag & 7
-            if wire_type == _LENGTH_DELIMITED:
+            if wire_type == LENGTH_DELIMITED:
                 size = data[at]
                 at += 1
                 if size >= 0x80:
@@ -92,12 +89,12 @@ def look_at_fields(
                 else:
                     outer.append((end, table))
                     end, table = at + size, within
-            elif wire_type == _VARINT:
+            elif wire_type == VARINT:
                 while data[at] >= 0x80:
                     at += 1
                 at += 1
             else:
-                at += _FIXED_BYTES.get(wire_type, 0)
+                at += FIXED_BYTES.get(wire_type, 0)
     except IndexError:
         return
 

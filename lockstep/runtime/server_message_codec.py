@@ -1,8 +1,10 @@
 """One message of a primary to a client on the wire. Answers and deliveries are columns, however many they are."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, assert_never
+
+from msgspec.structs import replace
 
 from lockstep.core import server_messages as sm
 from lockstep.core.asides import Aside
@@ -11,6 +13,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.wire_numbers import error_code
+from lockstep.runtime.bodies_apart import fill_bodies, messages_with_bodies
 from lockstep.runtime.branch_message_codec import (
     decode_recovered,
     decode_timeout,
@@ -25,28 +28,27 @@ _Wire = pb.ServerMessage
 _ASIDE = attrgetter("aside")
 
 
-def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) -> None:
-    """Fills `wire`, which is new, without epoch and commit index, which `session_codec` puts where they belong.
+def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) -> Sequence[bytes] | None:
+    """Fills `wire`, which is new, without epoch and commit index, which `session_codec` puts where they belong; returns the
+    bodies that it is left without, if they are big.
 
     What is common, or has bodies, is filled in where it stands: what is built apart is copied when it is put there.
     """
     match message:
         case sm.Answers():
             _fill_answers(message.answers, wire.answers)
-            return
+            return None
         case sm.Deliveries():
             wire.deliveries.consumer = message.consumer
             wire.deliveries.queue = message.queue
             wire.deliveries.are_copies = message.are_copies
-            _fill_batch(message.messages, wire.deliveries.batch)
-            return
+            return _fill_batch(message.messages, wire.deliveries.batch)
         case sm.BrowseAnswer(_, _, request, code, text, messages, is_end):
             wire.browse_answer.request = request
             wire.browse_answer.code = code
             wire.browse_answer.message = text
             wire.browse_answer.is_end = is_end
-            _fill_batch(messages, wire.browse_answer.batch)
-            return
+            return _fill_batch(messages, wire.browse_answer.batch)
         case sm.HeartbeatAnswered():
             answered = _Wire.HeartbeatAnswered(pause_ms=message.pause_ms, next_number=message.next_number)
             built = _Wire(heartbeat_answered=answered)
@@ -94,6 +96,7 @@ def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) 
         case _:
             assert_never(message)
     wire.MergeFrom(built)
+    return None
 
 
 def _fill_answers(answers: Sequence[sm.CommandAnswered], wire: pb.ServerMessage.Answers) -> None:
@@ -114,9 +117,12 @@ def _fill_answers(answers: Sequence[sm.CommandAnswered], wire: pb.ServerMessage.
     wire.messages.extend(pack([answer.message for answer in answers], ""))
 
 
-def _fill_batch(messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage.Batch) -> None:
+def _fill_batch(
+    messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage.Batch
+) -> Sequence[bytes] | None:
+    """Returns the bodies that it is left without, if they are big."""
     batch.positions.extend([message.position for message in messages])
-    batch.bodies.extend([message.body for message in messages])
+    apart = fill_bodies([message.body for message in messages], batch.bodies)
     batch.properties.extend(pack([message.properties for message in messages], b""))
     batch.delivery_counts.extend(pack([message.delivery_count for message in messages], 0))
     batch.expire_ms.extend(pack([message.expires_ms for message in messages], 0))
@@ -132,6 +138,7 @@ def _fill_batch(messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage
             for place, aside in enumerate(map(_ASIDE, messages))
             if aside is not None
         )
+    return apart
 
 
 def _death(death: Death) -> pb.ServerMessage.Death:
@@ -204,6 +211,12 @@ def decode_server_message(
     if kind is None:
         raise invalid("a message of a kind that is not known here")
     return _DECODERS[kind](epoch, commit_index, message)
+
+
+def with_bodies(message: sm.AnyServerMessage, bodies: Mapping[int, bytes]) -> sm.AnyServerMessage:
+    """The same deliveries, or answer to a browse, with these bodies at their places among its messages."""
+    assert isinstance(message, sm.Deliveries | sm.BrowseAnswer), f"{type(message).__name__} has no bodies"
+    return replace(message, messages=messages_with_bodies(message.messages, bodies))
 
 
 def _decode_answers(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Answers:

@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError, Message
 
 from lockstep.core.errors import ErrorCode, Rejected
 
-_VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
+VARINT, FIXED_64, LENGTH_DELIMITED, FIXED_32 = 0, 1, 2, 5
 """Protobuf's wire types; of everything that begins with its size it is the third."""
-_FIXED_BYTES = {_FIXED_64: 8, _FIXED_32: 4}
+FIXED_BYTES = {FIXED_64: 8, FIXED_32: 4}
 PIECES_BYTES_MIN = 16 << 10
 """From this size on pieces cost less than a copy."""
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
@@ -46,9 +46,9 @@ class BytesWithin:
         assert outer.message_type is not None, f"{embedded} is no message"
         inner = outer.message_type.fields_by_name[field]
         self._number = outer.number
-        self._head = _varint(outer.number << 3 | _LENGTH_DELIMITED)
-        self._value_tag = inner.number << 3 | _LENGTH_DELIMITED
-        self._value_head = _varint(self._value_tag)
+        self._head = varint(outer.number << 3 | LENGTH_DELIMITED)
+        self._value_tag = inner.number << 3 | LENGTH_DELIMITED
+        self._value_head = varint(self._value_tag)
         self._values_of = attrgetter(f"{embedded}.{field}")
 
     def serialize_with(self, message: Message, values: Sequence[bytes]) -> Serialized:
@@ -66,8 +66,8 @@ class BytesWithin:
         pieces, head = list[bytes](), message.SerializeToString()
         for value in values:
             size = len(value)
-            inner = self._value_head + _varint(size)
-            pieces += (head + self._head + _varint(len(inner) + size) + inner, value)
+            inner = self._value_head + varint(size)
+            pieces += (head + self._head + varint(len(inner) + size) + inner, value)
             head = b""
         return tuple(pieces)
 
@@ -87,7 +87,7 @@ class BytesWithin:
                 begin = at
                 tag, at = read_varint(data, at)
                 kind = tag & 7
-                if kind == _LENGTH_DELIMITED:
+                if kind == LENGTH_DELIMITED:
                     size, at = read_varint(data, at)
                     inner, at = at, at + size
                     if tag >> 3 == self._number:
@@ -99,10 +99,10 @@ class BytesWithin:
                                 continue
                         if values:
                             return data, []  # Nobody knows what of it belongs before them.
-                elif kind == _VARINT:
+                elif kind == VARINT:
                     _, at = read_varint(data, at)
                 else:
-                    at += _FIXED_BYTES[kind]
+                    at += FIXED_BYTES[kind]
                 if at > end:
                     return data, []
                 rest += view[begin:at]
@@ -111,7 +111,7 @@ class BytesWithin:
         return data, []
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """As protobuf has numbers: seven bits in each byte, the lowest first, and a bit that says whether more follow."""
     if number < 0x80:
         return _ONE_BYTE[number]
@@ -124,12 +124,12 @@ def _varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number there, of up to nine bytes, and where it ends; raises `IndexError` at the end of all."""
+    """The number there, of up to ten bytes, and where it ends; raises `IndexError` at the end of all."""
     number = shift = 0
     while True:
         byte = data[at]
         at += 1
         number |= (byte & 0x7F) << shift
-        if byte < 0x80 or shift > 56:
+        if byte < 0x80 or shift > 62:
             return number, at
         shift += 7

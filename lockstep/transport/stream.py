@@ -5,6 +5,7 @@ other side once a window full waits, and nobody else on the connection: the wind
 """
 
 import asyncio
+import mmap
 import struct
 import sys
 from collections import deque
@@ -35,6 +36,10 @@ Heard = bytes | memoryview
 """A message as it came. A big one may lie in what was read with it: whoever keeps some of it copies that."""
 COPIED_BYTES_MAX = 16 << 10
 """Up to so many bytes a message is copied out of what was read with it."""
+_BUFFERED_BYTES_MIN = 1 << 20
+"""A message from this size on is put together as it comes: a copy of all of it at its end would be a long step."""
+_BUFFERED_FROM_BYTES = 256 << 10
+"""Once so much of it is here: what only says that it is big costs nothing."""
 Handler = Callable[[Heard], bool]
 """Takes a message; answers whether it takes more."""
 BLOCKED_MESSAGE_BYTES_MAX = 32 << 20
@@ -82,6 +87,8 @@ class Stream:
         self._parts: list[memoryview | bytes | bytearray] = []
         """Of a message that is not whole yet, with its prefix as far as that is here."""
         self._parts_bytes = 0
+        self._buffer: memoryview | None = None
+        """Of a big one: all of it but its prefix, which alone is in the parts then."""
         self.counted_bytes = 0
         """Of a message that is not whole, as far as its connection knows."""
         self._wanted_bytes = PREFIX_BYTES
@@ -157,6 +164,12 @@ class Stream:
 
     def _add_part(self, part: bytes | memoryview) -> None:
         """Of a message; small ones are put together, and none keeps much that was read with it and is none of the message."""
+        if self._buffer is None and self._parts_bytes >= _BUFFERED_FROM_BYTES:
+            self._begin_buffer()
+        if self._buffer is not None:
+            at = self._parts_bytes - PREFIX_BYTES
+            self._buffer[at : at + len(part)] = part
+            return
         if len(part) > COPIED_BYTES_MAX:
             is_most = isinstance(part, bytes) or 2 * len(part) >= memoryview(part.obj).nbytes
             self._parts.append(part if is_most else bytes(part))
@@ -166,6 +179,20 @@ class Stream:
             last += part
         else:
             self._parts.append(bytearray(part))
+
+    def _begin_buffer(self) -> None:
+        """If the message is big."""
+        size = self._wanted_bytes - PREFIX_BYTES
+        if size < _BUFFERED_BYTES_MIN:
+            return
+        prefix, *parts = self._parts
+        # Its pages are there when something is written to them.
+        self._buffer = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        at = 0
+        for part in parts:
+            self._buffer[at : at + len(part)] = part
+            at += len(part)
+        self._parts = [prefix]
 
     def _end_part(self) -> bool:
         """The prefix is whole, or the message is; answers whether to go on."""
@@ -184,9 +211,10 @@ class Stream:
             self._wanted_bytes += length
             if length:
                 return True
-        whole = b"".join(self._parts[1:])
+        whole = b"".join(self._parts[1:]) if self._buffer is None else self._buffer.toreadonly()
         self._messages.append(Deflated(whole) if self._is_compressed else whole)
         self._parts, self._parts_bytes, self._wanted_bytes = [], 0, PREFIX_BYTES
+        self._buffer = None
         return True
 
     async def next_message(self) -> bytes | None:
@@ -385,6 +413,7 @@ class Stream:
         if self.failure is None:
             self.failure = failure
             self._parts.clear()
+            self._buffer = None
             self._wake()
             self.connection.wake_writers(self.number)
 

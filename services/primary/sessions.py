@@ -43,9 +43,8 @@ from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.rpc import Context, hear, read, service, stream_stream
 from lockstep.runtime.serving import ServingRight, ServingRights
 from lockstep.runtime.session_codec import decode_request, encode_response
-from lockstep.runtime.wire import parse
+from lockstep.runtime.wire import Serialized
 from lockstep.transport.stream import MOVED_BYTES
-from lockstep.wire.v1 import session_pb2
 from services.primary.long_requests import SAID_MAX, LongRequests, Request, RequestDecoding
 
 _log = logging.getLogger("lockstep.sessions")
@@ -211,7 +210,7 @@ class SessionsService:
             self._watch_later()
         reading = asyncio.ensure_future(self._read(context, stream, (set_name, messages)))
         try:
-            await self._write(context, stream)
+            await self._write(stream)
             if reading.done():
                 reading.result()
         finally:
@@ -226,7 +225,7 @@ class SessionsService:
             if stream.outbox.is_finished:
                 return False
             if len(data) <= SHORT_BYTES_MAX:
-                request = decode_request(parse(session_pb2.SessionRequest(), data))
+                request = decode_request(data)
             else:
                 decoding = RequestDecoding(data)
                 decoding.go_on()
@@ -278,30 +277,30 @@ class SessionsService:
         stream.drained(self._driver)
         return True
 
-    async def _write(self, context: Context, stream: _ClientStream) -> None:
+    async def _write(self, stream: _ClientStream) -> None:
         set_name = stream.set_name
         while waiting := await stream.outbox.take(WRITE_BYTES_MAX):
             data = self._encode(set_name, waiting)
             if _may_be_said(waiting):
-                await self._put(context, stream, data)
+                await self._put(stream, data)
                 stream.drained(self._driver)
                 continue
             unbound = [(message, right) for message, right in waiting if right is None]
             if unbound:
-                await self._put(context, stream, self._encode(set_name, unbound))
+                await self._put(stream, self._encode(set_name, unbound))
             _log.info("set=%s stream=%d event=lease_ended_before_write", set_name, stream.number)
             return
 
-    def _encode(self, set_name: SetName, waiting: Sequence[_Waiting]) -> bytes:
+    def _encode(self, set_name: SetName, waiting: Sequence[_Waiting]) -> Serialized:
         messages = [self._addressed(set_name, message) for message, _ in waiting]
-        return encode_response(set_name, messages).SerializeToString()
+        return encode_response(set_name, messages)
 
-    async def _put(self, context: Context, stream: _ClientStream, data: bytes) -> None:
+    async def _put(self, stream: _ClientStream, data: Serialized) -> None:
         """One write; raises `Rejected` UNAVAILABLE when the client takes nothing for too long."""
         loop = asyncio.get_running_loop()
         stream.writing_since, stream.writer = loop.time(), asyncio.current_task()
         try:
-            await context.write(data)
+            await stream.context.write(data)
         except asyncio.CancelledError:
             if not stream.is_stalled or stream.writer is None:
                 raise
@@ -348,12 +347,12 @@ class SessionsService:
 
     # Inside
 
-    async def _refuse(self, context: Context, set_name: SetName) -> None:
+    async def _refuse(self, call: Any, set_name: SetName) -> None:
         candidates = tuple(self._candidates(set_name))
         code = ErrorCode.NOT_PRIMARY if candidates else ErrorCode.UNKNOWN_SET
         text = f"this broker has no replica of {set_name[:80]!r}"
         refused = AttachRefused(Epoch(0), LogIndex(0), code, text, candidates)
-        await context.write(encode_response(set_name, [refused]).SerializeToString())
+        await call.write(encode_response(set_name, [refused]))
 
     def _addressed(self, set_name: SetName, message: Told) -> AnyServerMessage:
         """With the addresses of those who may serve the set, where the replica, which knows none, left them empty."""

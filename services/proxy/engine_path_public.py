@@ -111,10 +111,12 @@ def drained(link: Handle) -> None:
     link.drained()
 
 
-def send(link: Handle, tag: bytes, data: bytes, is_settled: bool) -> Handle:
-    """One transfer on a sending link."""
+def send(link: Handle, tag: bytes, data: bytes, is_settled: bool, rest: bytes = b"") -> Handle:
+    """One transfer on a sending link, of `data` and `rest`."""
     delivery = link.delivery(tag.decode("ascii"))
     link.stream(data)
+    if rest:
+        link.stream(rest)
     link.advance()
     if is_settled:
         delivery.settle()

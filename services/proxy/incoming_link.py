@@ -9,7 +9,7 @@ refuses each message is tried alone, unless something was published behind it, a
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from proton import Link, Receiver
 
 from lockstep.client.command_batches import Confirmation, RefusedTogether
-from lockstep.core.amqp.sections import address_of, split, time_to_live
+from lockstep.core.amqp.sections import address_of, split, split_parts, time_to_live
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
@@ -146,11 +146,11 @@ class IncomingLink:
         if got.is_partial or self._parts:
             if not self._collect(got.data) or got.is_partial:
                 return
-            data = b"".join(self._parts)
+            data, *rest = self._parts
             self._drop_parts()
+            self._take(got.delivery, data, got.is_settled, rest)
         else:
-            data = got.data
-        self._take(got.delivery, data, got.is_settled)
+            self._take(got.delivery, got.data, got.is_settled)
         if self._unanswered > self._window:
             text = f"more than the {self._window} transfers that there was credit for"
             self._owner.end_link(self._link, Condition(TRANSFER_LIMIT, text))
@@ -171,12 +171,13 @@ class IncomingLink:
         self._parts = []
         self._parts_bytes = 0
 
-    def _take(self, delivery: Handle, data: bytes, is_settled: bool) -> None:
+    def _take(self, delivery: Handle, data: bytes, is_settled: bool, rest: Sequence[bytes] = ()) -> None:
+        """`data` is all of it, or its beginning."""
         transaction, address = None, ""
         try:
             if path.remote_state(delivery) == StateCode.TRANSACTIONAL:
                 transaction = self._transaction_of(delivery)
-            incoming = split(data)
+            incoming = split_parts((data, *rest)) if rest else split(data)
             properties, body, is_durable, ttl_ms, absolute_expiry_ms, priority = incoming
             if self._target is None:
                 address = address_of(properties) or ""
@@ -191,6 +192,7 @@ class IncomingLink:
         if is_settled:
             path.settle(delivery)
             delivery = None
+        size = len(data) + sum(map(len, rest)) if rest else len(data)
         target = self._target
         if target is None:
             if not address:
@@ -199,10 +201,10 @@ class IncomingLink:
             target = self._owner.known_target(address)
             if self._waiting or target is None:
                 posted = asyncio.Event()
-                self._wait(_Unrouted(delivery, message, len(data), address, transaction, posted))
+                self._wait(_Unrouted(delivery, message, size, address, transaction, posted))
                 return
         self._unanswered += 1
-        self._post(target, transaction, message, len(data), delivery)
+        self._post(target, transaction, message, size, delivery)
 
     def _transaction_of(self, delivery: Handle) -> AmqpTransaction:
         try:

@@ -29,6 +29,8 @@ from services.proxy.traffic import Traffic
 
 _log = logging.getLogger("lockstep.proxy")
 
+_BIG_BYTES = 256 * 1024
+"""From this size on a body is not put together with what is before it."""
 _SIZE_FIRST = 512 * 1024
 """Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
 
@@ -313,23 +315,26 @@ class OutgoingLink:
         room, sent, tag, gave = self._owner.room(handle), self._deliveries.sent, self._next_tag, 0
         while count > 0 and gave < room:
             epoch, message = waiting.popleft()
+            body = message.body
+            is_big = len(body) >= _BIG_BYTES
             data = join(
                 message.properties,
-                message.body,
+                body,
                 delivery_count=message.delivery_count,
                 expires_ms=message.expires_ms,
                 is_durable=message.is_durable,
                 now_ms=now_ms,
                 aside=message.aside,
+                has_body=not is_big,
             )
-            length = len(data)
+            length = len(data) + len(body) if is_big else len(data)
             if length > most:
                 too_large.setdefault(epoch, []).append(message.position)
                 count = min(count, len(waiting))
                 continue
             gave += length
             tag += 1
-            delivery = path.send(handle, b"%d" % tag, data, is_settled)
+            delivery = path.send(handle, b"%d" % tag, data, is_settled, body if is_big else b"")
             if not is_settled:
                 sent[delivery] = epoch, message.position
             elif not is_browser:

@@ -13,6 +13,7 @@ whose `properties` do not begin with a header was not sent by AMQP: it is delive
 Lean on purpose: this is done for every message, and costs 1 to 2 us.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lockstep.core.amqp.annotations import ANNOTATIONS, annotated
@@ -80,9 +81,25 @@ _sent_headers: dict[tuple[bytes, bool, int], tuple[bytes, bytes, bytes]] = {}
 """By (kept header, durable, delivery count): the header section without ttl; and what is before and after a ttl in it."""
 
 
-def split(raw: bytes) -> Incoming:
-    """Cut an encoded message for keeping. Raises `Rejected` if it is malformed, as far as sections and the header go."""
-    end = len(raw)
+def split_parts(parts: Sequence[bytes]) -> Incoming:
+    """As `split` of what came in parts, at least one; a body that begins in the first is copied once. Raises `Rejected`."""
+    first, *rest = parts
+    try:
+        incoming = split(first, sum(map(len, parts)))
+    except (Rejected, IndexError):
+        return split(b"".join(parts))  # It is malformed, or more than its body lies in others.
+    if not incoming.body:
+        return split(b"".join(parts))
+    return incoming._replace(body=b"".join((incoming.body, *rest)))
+
+
+def split(raw: bytes, whole_bytes: int = 0) -> Incoming:
+    """Cut an encoded message for keeping. Raises `Rejected` if it is malformed, as far as sections and the header go.
+
+    `whole_bytes`: of the message, if `raw` is only its beginning; the body is cut off there then. Raises `IndexError`, too, where
+    it does not begin in `raw`.
+    """
+    end = whole_bytes or len(raw)
     kept, is_durable, ttl_ms, priority = EMPTY_HEADER, False, 0, PRIORITY_DEFAULT
     at = first = expiry_ms = 0
     section: int
@@ -110,6 +127,8 @@ def split(raw: bytes) -> Incoming:
             if not is_payload or after != end:
                 _check_body(raw, at, end)
                 contents_at = at
+            if contents_at > len(raw):
+                raise malformed("a section is cut off", at)
             return Incoming(
                 kept + raw[first:contents_at], raw[contents_at:], is_durable, ttl_ms, expiry_ms, priority
             )
@@ -149,8 +168,10 @@ def join(
     is_durable: bool,
     now_ms: int,
     aside: Aside | None = None,
+    has_body: bool = True,
 ) -> bytes:
-    """The encoded message for a receiver. Never raises: what does not begin with a header is wrapped.
+    """The encoded message for a receiver. Never raises: what does not begin with a header is wrapped. `has_body` False: all of it
+    but the body, which is its end.
 
     `delivery_count` is of deliveries that failed before; `expires_ms` and `now_ms` are times of one clock,
     `expires_ms` 0: never.
@@ -172,7 +193,7 @@ def join(
     sections = properties[after:] if after else _annotations(properties) + _DATA + _binary_size(body)
     if aside is not None and (aside.deaths or aside.annotations):
         sections = annotated(sections, aside.deaths, aside.annotations)
-    return b"".join((header_section, sections, body))
+    return b"".join((header_section, sections, body)) if has_body else header_section + sections
 
 
 def with_deaths(properties: bytes, deaths: Deaths, annotations: bytes) -> bytes:

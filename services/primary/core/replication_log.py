@@ -102,7 +102,7 @@ class ReplicationLog:
         first = LogIndex(self.framed_end + 1)
         last, size = self._cuts.popleft() if self._cuts else (self.end, self.pending_bytes)
         records = self._pending[: last - first + 1]
-        frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), records)
+        frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), records, size)
         del self._pending[: len(records)]
         self.has_only_begins = not self._pending or self.has_only_begins
         self.pending_bytes -= size

@@ -71,12 +71,11 @@ from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.session_codec import decode_response, encode_request
-from lockstep.runtime.wire import parse
-from lockstep.wire.v1 import session_pb2
 from services.backup.subscriber import Subscriber
 from services.primary.long_requests import SAID_MAX
 from services.primary.server import PrimaryService
 from services.primary.sessions import CLIENT_BYTES_MAX, SessionsService
+from tests.unit.lockstep.runtime.serialized import whole
 
 ORDERS, E1 = SetName("orders"), Epoch(1)
 B1, B2, I2 = BrokerId("B1"), BrokerId("B2"), Incarnation("i2")
@@ -229,14 +228,12 @@ class Client:
         self.call: Any = open_stream()
 
     async def say(self, *messages: ClientMessage, set_name: SetName = ORDERS) -> None:
-        await self.call.write(encode_request(set_name, messages).SerializeToString())
+        await self.call.write(whole(encode_request(set_name, messages)))
 
     async def hear(self) -> Any:
         async with asyncio.timeout(WAIT_SECONDS):
             data = await self.call.read()
-        return (
-            None if data is grpc.aio.EOF else decode_response(parse(session_pb2.SessionResponse(), data))[1]
-        )
+        return None if data is grpc.aio.EOF else decode_response(data)[1]
 
     async def _read_on(self) -> None:
         while await self.call.read() is not grpc.aio.EOF:
@@ -340,7 +337,7 @@ async def test_a_set_that_is_not_here_is_refused_with_candidates(node: Node) -> 
 
 
 async def test_garbage_gets_a_typed_error(node: Node) -> None:
-    for data in (b"\xff\xff\xff", b"", encode_request(ORDERS, [Heartbeat()]).SerializeToString()):
+    for data in (b"\xff\xff\xff", b"", whole(encode_request(ORDERS, [Heartbeat()]))):
         async with connect(node) as client:
             await client.call.write(data)
             assert await client.fails() == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")

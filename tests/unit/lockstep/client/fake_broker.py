@@ -14,7 +14,7 @@ from lockstep.core.ids import SetName, parse_transaction_id
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.session_codec import decode_request, encode_response
 from lockstep.runtime.status import abort
-from lockstep.wire.v1 import cluster_pb2, session_pb2, transactions_pb2
+from lockstep.wire.v1 import cluster_pb2, transactions_pb2
 from tests.unit.lockstep.client.fake_primary import FakePrimary, FakeSet
 
 Context = Any
@@ -99,7 +99,7 @@ class FakeBroker:
 
     async def _write(self, context: Context, name: str, said: list[sm.AnyServerMessage]) -> None:
         if said:
-            await context.write(encode_response(SetName(name), said).SerializeToString())
+            await context.write(encode_response(SetName(name), said))
 
     async def _open(self, _requests: object, context: Context) -> None:
         serving = self._calls[context] = asyncio.ensure_future(self._serve(context))
@@ -109,7 +109,7 @@ class FakeBroker:
     async def _serve(self, context: Context) -> None:
         primary: FakePrimary | None = None
         while (data := await context.read()) is not grpc.aio.EOF:
-            name, messages = decode_request(session_pb2.SessionRequest.FromString(data))
+            name, messages = decode_request(data)
             if primary is None:
                 primary = FakePrimary(self.worlds[name], (self.address,))
                 self.streams.append((name, primary, context))

@@ -7,6 +7,7 @@ from lockstep.core.alike_messages import AlikeMessages, joined, size_of_outgoing
 from lockstep.core.commands import CommitCommand, OutgoingMessage, PublishCommand
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.runtime.session_codec import decode_request, encode_request
+from tests.unit.lockstep.runtime.serialized import whole
 
 BODIES = st.lists(st.binary(max_size=20), min_size=1, max_size=5)
 KINDS = st.tuples(
@@ -17,6 +18,7 @@ KINDS = st.tuples(
     st.integers(3, 5),
 )
 ALIKE = st.builds(lambda bodies, kind: AlikeMessages(tuple(bodies), *kind), BODIES, KINDS)
+
 SET = SetName("s")
 KEY = LogIndex(7), Epoch(1)
 
@@ -59,7 +61,7 @@ def test_on_the_wire_they_are_what_each_by_itself_is_and_come_out_alike(alike: A
         CommitCommand(1, KEY, 2, 3, PublishCommand(1, "", "q", alike, KEY, 2)),
     ):
         request = encode_request(SET, [command])
-        _, (decoded,) = decode_request(request)
+        _, (decoded,) = decode_request(whole(request))
         assert decoded == command
         publish = decoded.last_publish if isinstance(decoded, CommitCommand) else decoded
         assert isinstance(publish, PublishCommand) and isinstance(publish.messages, AlikeMessages)

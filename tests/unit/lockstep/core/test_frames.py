@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lockstep.core.apply_table import APPLY
 from lockstep.core.frames import (
@@ -18,8 +19,9 @@ from lockstep.core.frames import (
     encode_frame,
     read_frame,
 )
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName, TimeMs, place
+from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition, SessionKey, SetName, TimeMs, place
 from lockstep.core.records import (
+    Alike,
     AnyRecord,
     CommandRef,
     DeclareQueue,
@@ -52,12 +54,37 @@ def test_what_is_written_into_a_frame_is_read_from_it(
     batch: list[tuple[AnyRecord, bool]], first: int, time_ms: int
 ) -> None:
     frame = encode_frame(Epoch(7), LogIndex(first), LogIndex(0), TimeMs(time_ms), batch)
+    assert encode_frame(Epoch(7), LogIndex(first), LogIndex(0), TimeMs(time_ms), batch, 100 << 20) == frame
     read = read_frame(frame.durable, frame.transient)
     assert read == frame
     assert decode_header(frame.durable) == frame.header
     assert [(found.index, found.record, found.is_durable) for found in decode_records(read)] == [
         (first + place, record, is_durable) for place, (record, is_durable) in enumerate(batch)
     ]
+
+
+def test_much_is_written_as_little_is() -> None:
+    big = Message((QueueId(1), QueueId(300)), b"properties", b"x" * (1 << 16), 7, True, 9)
+    small = Message((QueueId(1),), b"", b"small")
+    messages = (
+        small,
+        big,
+        replace(big, body=b"y" * ((1 << 16) - 1)),
+        *[small] * 20,
+        replace(big, body=b"z" * (5 << 20)),
+    )
+    alike = Alike((QueueId(1),), True, tuple(len(message.body) for message in messages))
+    publish = Publish(CommandRef(SessionKey(9), 4), (LogIndex(3), Epoch(2)), 70_000, messages, alike)
+    batch = [
+        (DeclareQueue(None, "q", True), True),
+        None,
+        (publish, True),
+        (publish, False),
+        *[(publish, True)] * 17,
+    ]
+    frame = encode_frame(Epoch(7), LogIndex(3), LogIndex(2), TimeMs(1), batch, content_bytes=100 << 20)
+    assert frame == encode_frame(Epoch(7), LogIndex(3), LogIndex(2), TimeMs(1), batch)
+    assert check_frame(frame.durable) == frame.header
 
 
 @pytest.mark.fuzz

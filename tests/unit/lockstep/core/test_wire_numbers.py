@@ -184,7 +184,7 @@ def test_an_error_of_a_later_version_is_an_error_in_every_message_of_a_primary()
         else:
             continue
         response = session_pb2.SessionResponse(resource_set="one", epoch=1, messages=[message])
-        _, (decoded,) = decode_response(response)
+        _, (decoded,) = decode_response(response.SerializeToString())
         code = decoded.answers[0].code if hasattr(decoded, "answers") else decoded.code  # type: ignore[union-attr]
         assert code is ErrorCode.ILLEGAL_STATE
         tried.append(field.name)

@@ -14,6 +14,7 @@ from lockstep.core.asides import PLAIN, Aside
 from lockstep.core.deaths import Death
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import TransactionKey
+from lockstep.runtime.wire import PIECES_BYTES_MIN
 
 names = st.text(max_size=12)
 numbers = st.integers(1, 2**63)
@@ -26,10 +27,19 @@ positions = st.lists(counts, min_size=1, max_size=5, unique=True).map(tuple)
 addresses = st.lists(names, max_size=3).map(tuple)
 codes = st.sampled_from(ErrorCode)
 
+bodies = st.one_of(
+    *[st.binary(max_size=8)] * 3,
+    st.builds(
+        lambda beyond, byte: byte * (PIECES_BYTES_MIN + beyond),
+        st.integers(0, 99),
+        st.binary(min_size=1, max_size=1),
+    ),
+)
+"""Some are big."""
 outgoing = st.builds(
     c.OutgoingMessage,
     st.sampled_from((b"", b"p")),
-    st.binary(max_size=8),
+    bodies,
     st.booleans(),
     st.sampled_from((0, 0, 7)),
     st.sampled_from(((), (), (("a", "b"),))),
@@ -43,7 +53,7 @@ delivered = st.builds(
     sm.DeliveredMessage,
     counts,
     st.sampled_from((b"", b"p")),
-    st.binary(max_size=8),
+    bodies,
     st.sampled_from((0, 3)),
     st.sampled_from((0, 9)),
     st.booleans(),

@@ -51,3 +51,17 @@ async def test_a_message_is_whole_whatever_its_parts_are(stream: Stream) -> None
     stream.receive(h.message(b"next"))
     assert await stream.next_message() == said
     assert await stream.next_message() == b"next"
+
+
+async def test_a_big_message_is_together_when_its_end_comes(stream: Stream) -> None:
+    part = bytes(COPIED_BYTES_MAX)
+    for _ in range(MESSAGE_BYTES // len(part) - 1):
+        stream.receive(memoryview(part))
+    tracemalloc.start()
+    try:
+        stream.receive(memoryview(part))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < MESSAGE_BYTES // 8, "a copy of all of it"
+    assert await stream.next_message() == bytes(MESSAGE_BYTES)

@@ -9,8 +9,8 @@ from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.commands import OutgoingMessage, PublishCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, SetName
-from lockstep.runtime.session_codec import decode_in_steps
 from services.primary.core.settings import PrimarySettings
+from tests.unit.lockstep.runtime.serialized import decoded, whole
 
 SET = SetName("one")
 COUNT = PrimarySettings().command_messages_max
@@ -33,13 +33,7 @@ def publish(count: int, headers: int) -> PublishCommand:
 def test_a_publish_of_as_many_messages_as_a_set_takes_with_five_headers_each_is_taken_in() -> None:
     command = publish(COUNT, 5)
     check_sayable(SET, command)
-    steps = decode_in_steps(encode(SET, (command,)))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            _, (taken,) = end.value
-            break
+    _, (taken,) = decoded(whole(encode(SET, (command,))))
     assert isinstance(taken, PublishCommand) and len(taken.messages) == COUNT
 
 

@@ -24,6 +24,7 @@ from lockstep.transport.stream import READS_AT_ONCE
 from lockstep.wire.v1 import session_pb2
 from services.primary.long_requests import SAID_MAX
 from services.primary.sessions import SessionsService
+from tests.unit.lockstep.runtime.serialized import whole
 
 SET = SetName("orders")
 ATTACH = AttachSession(SET, SessionId("s"), SessionKey(0), Epoch(0), 10_000, 0, ())
@@ -42,7 +43,7 @@ class Caller:
         self._requests = list(requests)
 
     async def read(self) -> Any:
-        return encode_request(SET, (ATTACH,)).SerializeToString()
+        return whole(encode_request(SET, (ATTACH,)))
 
     async def hear(self, handle: Callable[[bytes], bool]) -> bool:
         await self.may_say.wait()
@@ -97,9 +98,9 @@ async def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("at_once", [MESSAGES_MAX, SAID_MAX, 50])
 async def test_a_bystander_waits_for_a_part_of_what_others_say_however_many_they_are(at_once: int) -> None:
     core = Core()
-    request = encode_request(SET, [Heartbeat()] * at_once).SerializeToString()
+    request = whole(encode_request(SET, [Heartbeat()] * at_once))
     callers = [Caller(*[request] * (MESSAGES_MAX // at_once)) for _ in range(ATTACKERS)]
-    bystander = Caller(encode_request(SET, [GrantCredit(1, 1)]).SerializeToString())
+    bystander = Caller(whole(encode_request(SET, [GrantCredit(1, 1)])))
     async with served(core, *callers, bystander):
         for caller in callers:
             caller.may_say.set()
@@ -168,9 +169,7 @@ async def test_what_is_behind_a_long_request_is_heard_behind_it() -> None:
     core = Core()
     long = [GrantCredit(number, 1) for number in range(1, MESSAGES_MAX + 1)]
     behind = [GrantCredit(0, number) for number in (1, 2)]
-    caller = Caller(
-        *(encode_request(SET, said).SerializeToString() for said in (long, behind[:1], behind[1:]))
-    )
+    caller = Caller(*(whole(encode_request(SET, said)) for said in (long, behind[:1], behind[1:])))
     async with served(core, caller):
         caller.may_say.set()
         await until(lambda: len(core.heard) == 1 + MESSAGES_MAX + 2)

@@ -31,7 +31,7 @@ class Deaf:
         self.taken = 0
         self.received_bytes = 0
         self._seconds = seconds
-        self._said = [encode_request(SET, (ATTACH,)).SerializeToString()]
+        self._said = [encode_request(SET, (ATTACH,))]
 
     async def read(self) -> Any:
         if self._said:

@@ -14,6 +14,7 @@ from lockstep.core.amqp.sections import (
     header_of,
     join,
     split,
+    split_parts,
     time_to_live,
 )
 from lockstep.core.errors import ErrorCode, Rejected
@@ -429,3 +430,36 @@ def test_whatever_is_kept_is_delivered(
             is_durable=is_durable,
             now_ms=2**41,
         )
+
+
+@pytest.mark.fuzz
+@given(proton_messages(), st.data())
+def test_what_came_in_parts_is_cut_as_if_it_had_come_whole(message: Message, data: st.DataObject) -> None:
+    raw = encoded(message)
+    if data.draw(st.booleans()):
+        raw = raw[: data.draw(st.integers(0, len(raw)))] + data.draw(st.binary(max_size=5))
+    ends = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=4)))
+    parts = [raw[begin:end] for begin, end in zip([0, *ends], [*ends, len(raw)], strict=True)]
+    try:
+        whole = split(raw)
+    except Rejected:
+        with pytest.raises(Rejected):
+            split_parts(parts)
+    else:
+        assert split_parts(parts) == whole
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 300])
+def test_a_body_may_be_left_to_whoever_sends(body: bytes) -> None:
+    for properties in (
+        EMPTY_HEADER + bytes.fromhex(PROPERTIES) + DATA[:-1] + bytes((len(body) % 256,)),
+        b"",
+        b"{}",
+    ):
+        both = [
+            join(
+                properties, body, delivery_count=1, expires_ms=9, is_durable=True, now_ms=0, has_body=has_body
+            )
+            for has_body in (True, False)
+        ]
+        assert both[0] == both[1] + body
