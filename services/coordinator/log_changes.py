@@ -2,7 +2,8 @@
 
 Law: a change is one transaction with the compares that its effect names. Refused, it says what was there at the same moment. To
 an etcd that was set back nothing is written that rests on what it lacks: no list, and no decision (DESIGN R1). What another
-coordinator has left undecided is aborted only when a roll call was answered (`lockstep/core/stamps.py`).
+coordinator has left undecided, or may have decided before, is aborted only when a roll call was answered
+(`lockstep/core/stamps.py`).
 """
 
 import contextlib
@@ -135,12 +136,16 @@ class LogChanges:
         view = self._view(result, seen, sent_ms)
         return LogInDoubt(effect.ticket) if view is None else LogRead(effect.ticket, view)
 
-    def is_roll_to_be_called(self, answer: LogRead | LogInDoubt) -> TypeGuard[LogRead]:
-        """Whether it shows what another coordinator has left undecided, as far as an etcd knows that may have been set back."""
+    def is_roll_to_be_called(
+        self, answer: LogRead | LogInDoubt, *, is_own: bool = False
+    ) -> TypeGuard[LogRead]:
+        """Whether it shows what another coordinator has left undecided, as far as an etcd knows that may have been set back.
+        `is_own`: or this one, for another may have decided it before.
+        """
         view = answer.view if isinstance(answer, LogRead) else None
         if view is None or not view.is_unattested or view.participants is None or view.decision is not None:
             return False
-        return view.participants.owner != self._process
+        return is_own or view.participants.owner != self._process
 
     def listing(self) -> "LogListing":
         """For all below the log's prefix, read at one revision."""

@@ -23,6 +23,7 @@ from lockstep.runtime.etcd import (
 )
 from lockstep.runtime.roll_calls import RollCalls
 from services.coordinator.core.messages import (
+    Decide,
     DeleteTransaction,
     ListLog,
     LogInDoubt,
@@ -83,8 +84,8 @@ class LogPort:
             _log.error("event=log_not_understood effect=%s %s", type(effect).__name__, error)
             return LogInDoubt(effect.ticket)
 
-    async def _read(self, effect: ReadLog) -> LogRead | LogInDoubt:
-        """Where the roll has to be called, the core reads again."""
+    async def _read(self, effect: ReadLog, *, is_own: bool = False) -> LogRead | LogInDoubt:
+        """Where the roll has to be called, the core reads again. `is_own`: also for a list that this process has written."""
         changes = self._changes
         operations, seen, sent_ms = (
             changes.view_operations(effect.global_id),
@@ -92,7 +93,7 @@ class LogPort:
             boottime_ms(),
         )
         answer = changes.read(effect, await self._etcd.transact([], operations), seen, sent_ms)
-        if changes.is_roll_to_be_called(answer):
+        if changes.is_roll_to_be_called(answer, is_own=is_own):
             view = answer.view
             await self._roll_calls.call(view.stamps, view.stamps_revision, view.revision)
         return answer
@@ -106,6 +107,10 @@ class LogPort:
         return self._changes.listed(effect, listing)
 
     async def _change(self, effect: AnyLogChange) -> LogWritten | LogRefused | LogInDoubt:
+        if isinstance(effect, Decide) and effect.needs_roll:
+            answer = await self._read(ReadLog(effect.ticket, effect.global_id), is_own=True)
+            if isinstance(answer, LogInDoubt) or answer.view.is_unattested:
+                return LogInDoubt(effect.ticket)
         leaves_outcome = isinstance(effect, DeleteTransaction) and effect.outcome is not None
         change = self._changes.change(effect, await self._outcome_lease() if leaves_outcome else 0)
         if change is None:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from lockstep.core.branch_names import GenerationTag, generation_tag
 from lockstep.core.decision_log import DecisionKeys, LogView
 from lockstep.runtime.etcd_values import Entry, Get, GetDone, ModRevisionEquals, Put, TransactionResult
-from services.coordinator.core.messages import DeleteTransaction, ListLog, LogInDoubt, LogListed, ReadLog
+from services.coordinator.core.messages import (
+    Decide,
+    DeleteTransaction,
+    ListLog,
+    LogInDoubt,
+    LogListed,
+    LogRead,
+    ReadLog,
+)
 from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogEffect, LogChanges
 from tests.simulation.etcd import Etcd
 from tests.simulation.etcd_session import IN_DOUBT, EtcdSession
@@ -100,21 +108,19 @@ class CoordinatorEtcd:
 
     def perform(self, effect: AnyLogEffect, then: Callable[[AnyLogAnswer], None]) -> None:
         """`then` gets the answer, later, once."""
-        changes, seen = self._changes, self._changes.revision_seen
+        changes = self._changes
         match effect:
             case ReadLog():
-                sent_ms = self._now_ms()
+                self._read(effect, then)
+            case Decide(needs_roll=True):
 
-                def take(result: object) -> None:
-                    if not isinstance(result, TransactionResult):
+                def decide(answer: LogRead | LogInDoubt) -> None:
+                    if isinstance(answer, LogInDoubt) or answer.view.is_unattested:
                         then(LogInDoubt(effect.ticket))
-                        return
-                    answer = changes.read(effect, result, seen, sent_ms)
-                    if changes.is_roll_to_be_called(answer):
-                        self._call_the_roll(answer.view)
-                    then(answer)
+                    else:
+                        self._change(effect, 0, then)
 
-                self._call(lambda etcd: transact(etcd, [], changes.view_operations(effect.global_id)), take)
+                self._read(ReadLog(effect.ticket, effect.global_id), decide, is_own=True)
             case ListLog():
                 self._call(
                     lambda etcd: entries(etcd, changes.keys.prefix),
@@ -128,6 +134,23 @@ class CoordinatorEtcd:
                 self._leave_outcome(effect, then)
             case _:
                 self._change(effect, 0, then)
+
+    def _read(
+        self, effect: ReadLog, then: Callable[[LogRead | LogInDoubt], None], *, is_own: bool = False
+    ) -> None:
+        """As `LogPort._read`."""
+        changes, seen, sent_ms = self._changes, self._changes.revision_seen, self._now_ms()
+
+        def take(result: object) -> None:
+            if not isinstance(result, TransactionResult):
+                then(LogInDoubt(effect.ticket))
+                return
+            answer = changes.read(effect, result, seen, sent_ms)
+            if changes.is_roll_to_be_called(answer, is_own=is_own):
+                self._call_the_roll(answer.view)
+            then(answer)
+
+        self._call(lambda etcd: transact(etcd, [], changes.view_operations(effect.global_id)), take)
 
     def _now_ms(self) -> int:
         return self._world.loop.now_us // MS

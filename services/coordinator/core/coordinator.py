@@ -6,7 +6,14 @@ them can end the same one at once: the log decides between them (`transaction.py
 
 from typing import assert_never
 
-from lockstep.core.branch_names import SET_KIND, GenerationTag, GlobalId, ParticipantName, branch_xid
+from lockstep.core.branch_names import (
+    SET_KIND,
+    GenerationTag,
+    GlobalId,
+    ParticipantName,
+    begun_ms,
+    branch_xid,
+)
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import Verdict
 from lockstep.core.errors import ErrorCode
@@ -71,6 +78,8 @@ class Coordinator:
         self.doubts = Doubts(self._context)
         """For whoever shows its figures."""
         self._listing = Listing(self._context)
+        self._of_this_life_ms: int | None = None
+        """What was begun later was begun in this process's life, by any wall clock; None: nothing was handled yet."""
 
     @property
     def transactions(self) -> dict[GlobalId, AnyTransaction]:
@@ -88,6 +97,8 @@ class Coordinator:
 
     def handle(self, given: Input, now: Now) -> list[Effect]:
         """Takes one input; returns what is to be done, in order."""
+        if self._of_this_life_ms is None:
+            self._of_this_life_ms = now.wall_ms + self._limits.clock_ms
         match given:
             case BeginAsked():
                 self._begin(given, now)
@@ -155,7 +166,7 @@ class Coordinator:
     def _end(self, asked: CommitAsked | RollbackAsked, now: Now) -> None:
         if not self._are_names(asked.request, asked.participants):
             return
-        self._open.forget(asked.global_id)
+        was_open = self._open.forget(asked.global_id)
         known = self._transactions.get(asked.global_id)
         if known is not None:
             self._join(known, asked, now)
@@ -166,7 +177,7 @@ class Coordinator:
             message = f"{self._limits.transactions_max} transactions are being ended: try again, or elsewhere"
             self._context.say(Refusal(asked.request, ErrorCode.UNAVAILABLE, message))
         else:
-            self._take_up(asked, now)
+            self._take_up(asked, was_open, now)
 
     def _join(self, known: AnyTransaction, asked: CommitAsked | RollbackAsked, now: Now) -> None:
         # One that is to be aborted may know of fewer participants than its client, and aborts nevertheless.
@@ -179,7 +190,8 @@ class Coordinator:
             known.abandon(now)
         self._forget_ended(known)
 
-    def _take_up(self, asked: CommitAsked | RollbackAsked, now: Now) -> None:
+    def _take_up(self, asked: CommitAsked | RollbackAsked, was_open: bool, now: Now) -> None:
+        """`was_open`: it was known here. What etcd had before this process began, that does not know to be lost."""
         is_commit = isinstance(asked, CommitAsked)
         if len(asked.participants) == 1 and not asked.is_closed:
             verb = Verb.COMMIT_ONE_PHASE if is_commit else Verb.ROLL_BACK
@@ -189,7 +201,15 @@ class Coordinator:
             single.begin(now)
             return
         aim = Verdict.COMMIT if is_commit else Verdict.ABORT
-        transaction = self._new_transaction(asked.global_id, asked.generation, asked.participants, aim)
+        assert self._of_this_life_ms is not None, "something is being handled"
+        is_older = not was_open and begun_ms(asked.global_id) <= self._of_this_life_ms
+        transaction = self._new_transaction(
+            asked.global_id,
+            asked.generation,
+            asked.participants,
+            aim,
+            may_be_decided=is_commit and is_older,
+        )
         transaction.join(asked.request, now)
         transaction.begin(now, looks_first=asked.is_closed)
         self._forget_ended(transaction)  # One that is too old ends at once.
@@ -324,8 +344,18 @@ class Coordinator:
         participants: tuple[ParticipantName, ...],
         aim: Verdict,
         found_revision: int = 0,
+        *,
+        may_be_decided: bool = False,
     ) -> Transaction:
-        transaction = Transaction(self._context, global_id, generation, participants, aim, found_revision)
+        transaction = Transaction(
+            self._context,
+            global_id,
+            generation,
+            participants,
+            aim,
+            found_revision,
+            may_be_decided=may_be_decided,
+        )
         self._transactions[global_id] = transaction
         return transaction
 

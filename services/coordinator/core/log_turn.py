@@ -42,9 +42,12 @@ class LogTurn:
         self.written = WriteParticipants(self._ticket, self._global_id, entry, replaces, decision)
         self._context.say(self.written)
 
-    def decide(self, revision: int, verdict: Verdict, generation: GenerationTag) -> None:
+    def decide(
+        self, revision: int, verdict: Verdict, generation: GenerationTag, *, needs_roll: bool = False
+    ) -> None:
         self._ticket = self._context.ticket(self._owner)
-        self._context.say(Decide(self._ticket, self._global_id, revision, verdict, generation))
+        decide = Decide(self._ticket, self._global_id, revision, verdict, generation, needs_roll)
+        self._context.say(decide)
 
     def delete(self, revision: int, decision: Verdict | None, outcome: OutcomeEntry | None) -> None:
         self._ticket = self._context.ticket(self._owner)

@@ -243,7 +243,7 @@ class WriteParticipants:
 @dataclass(frozen=True, slots=True)
 class Decide:
     """Put the decision, if there is none, the participants entry is the one of `revision` (T3), and the cluster's generation is
-    the one in which it was begun: the commit point.
+    the one in which it was begun: the commit point. `needs_roll`: and if a roll call was answered before.
     """
 
     ticket: Ticket
@@ -251,6 +251,7 @@ class Decide:
     revision: int
     verdict: Verdict
     generation: GenerationTag
+    needs_roll: bool = False
 
 
 @dataclass(frozen=True, slots=True)

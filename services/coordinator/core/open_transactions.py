@@ -59,9 +59,9 @@ class OpenTransactions:
             self.begin(global_id, generation, 0, now)
         self._open[global_id].participants[number] = participant
 
-    def forget(self, global_id: GlobalId) -> None:
-        """The client ends it, here at least."""
-        self._open.pop(global_id, None)
+    def forget(self, global_id: GlobalId) -> bool:
+        """The client ends it, here at least; answers whether it was known."""
+        return self._open.pop(global_id, None) is not None
 
     def timed_out(self, now: Now) -> list[OpenTransaction]:
         """Those whose time is over, forgotten with this. Only those that have to be rolled back over the log.

@@ -3,7 +3,9 @@
 Law: the decision is recorded before anyone hears it, and it is recorded only while the list that its branches were prepared
 under is still in the log. A coordinator that was paused with all votes in its hands finds, when it wakes, that list gone, and
 decides nothing (history 5). What the log has decided is followed, whatever was wanted. A change in doubt is followed by a read,
-never by a guess; it may be made later than the read, so what is written next is the same again.
+never by a guess; it may be made later than the read, so what is written next is the same again. What another coordinator may have
+decided before, in what etcd has lost since, is aborted only when a roll call was answered (history 26): what was left undecided,
+and what was begun before this process and is to be committed, perhaps not for the first time.
 """
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, begun_ms, generation_tag
@@ -37,9 +39,12 @@ class Transaction:
         participants: tuple[ParticipantName, ...],
         aim: Verdict,
         found_revision: int = 0,
+        *,
+        may_be_decided: bool = False,
     ) -> None:
         """`found_revision`: the undecided entry that a recoverer found, which it leaves alone when it has changed since; or
-        `NOTHING_FOUND`, to leave any alone; 0: it is here because somebody asked.
+        `NOTHING_FOUND`, to leave any alone; 0: it is here because somebody asked. `may_be_decided`: by another coordinator
+        before, and etcd may have been set back since.
         """
         self._context = context
         self.global_id = global_id
@@ -56,6 +61,8 @@ class Transaction:
         self._found_revision = found_revision
         self._is_decided = False
         """Whether the decision key stands: the verdict is more than our own."""
+        self._may_be_decided = may_be_decided
+        """Whether no ABORT is decided before a roll call was answered."""
         self._is_time_out = False
         """Whether the decision is the ABORT of a time-out of ours, where the log had nothing."""
         self._replaces = 0
@@ -309,7 +316,9 @@ class Transaction:
             self.revision = revision
             self._adopt(entry, is_abort=True)
             self._decide(Verdict.ABORT, now)
-        elif entry.participants != self.participants or entry.generation != self.generation:
+            return
+        self._may_be_decided |= entry.owner != self._context.process
+        if entry.participants != self.participants or entry.generation != self.generation:
             self.waiters.refuse(
                 ErrorCode.ILLEGAL_STATE, "it was closed, or is being ended, with other participants"
             )
@@ -380,10 +389,11 @@ class Transaction:
                     return
                 owner = self._context.process
                 entry = ParticipantsEntry(self.participants, self.generation, owner, now.wall_ms)
-                decision = Verdict.ABORT if self.aim is Verdict.ABORT else None
-                self._log.write(entry, self._replaces, decision)
+                is_decided = self.aim is Verdict.ABORT and not self._may_be_decided
+                self._log.write(entry, self._replaces, Verdict.ABORT if is_decided else None)
             case Phase.DECIDING:
-                self._log.decide(self.revision, self.aim, self.generation)
+                needs_roll = self.aim is Verdict.ABORT and self._may_be_decided
+                self._log.decide(self.revision, self.aim, self.generation, needs_roll=needs_roll)
             case Phase.DELETING:
                 assert self.verdict is not None, "it ends in one way"
                 decision = self.verdict if self._is_decided else None

@@ -13,6 +13,7 @@ from services.coordinator.core.messages import (
     DeleteTransaction,
     ListLog,
     LoggedTransaction,
+    LogInDoubt,
     LogListed,
     LogRead,
     LogRefused,
@@ -59,7 +60,7 @@ class DecisionLog:
 
     def perform(
         self, effect: AnyLogEffect, process: Incarnation, presence: int
-    ) -> LogWritten | LogRefused | LogRead | LogListed:
+    ) -> LogWritten | LogRefused | LogRead | LogListed | LogInDoubt:
         """`presence`: the revision of the sender's presence, as it knew it when it sent this."""
         match effect:
             case ReadLog():
@@ -69,6 +70,8 @@ class DecisionLog:
             case WriteParticipants():
                 holds = self._may_write(effect, process, presence)
             case Decide():
+                if effect.needs_roll and self.is_unattested:
+                    return LogInDoubt(effect.ticket)
                 holds = (
                     self._is_at(effect.global_id, effect.revision)
                     and effect.global_id not in self.decisions

@@ -33,9 +33,17 @@ def coordinator_of(transaction_class: type[Transaction]) -> type[Coordinator]:
             participants: tuple[ParticipantName, ...],
             aim: Verdict,
             found_revision: int = 0,
+            *,
+            may_be_decided: bool = False,
         ) -> Transaction:
             transaction = transaction_class(
-                self._context, global_id, generation, participants, aim, found_revision
+                self._context,
+                global_id,
+                generation,
+                participants,
+                aim,
+                found_revision,
+                may_be_decided=may_be_decided,
             )
             self._transactions[global_id] = transaction
             return transaction
@@ -193,7 +201,9 @@ def _with_log(weak: type[DecisionLog]) -> Callable[[int], World]:
 
 MUTATIONS: dict[str, Callable[[int], World]] = {
     "decision told before it is logged": _with_coordinator(coordinator_of(ToldBeforeLogged)),
-    "recoverer rolls back without winning": _with_coordinator(coordinator_of(RollsBackUnasked)),
+    "recoverer rolls back without winning": lambda seed: World(
+        seed, coordinator_of(RollsBackUnasked), faults=HARSH, transactions=80
+    ),
     "participants not written ahead": _with_coordinator(coordinator_of(_NotWrittenAhead)),
     "silence taken for a yes": _with_coordinator(coordinator_of(_TakesSilenceForYes)),
     "committed taken for a decision": _with_coordinator(coordinator_of(_CommittedProvesCommit)),

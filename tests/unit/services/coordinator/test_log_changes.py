@@ -7,7 +7,15 @@ import pytest
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, new_global_id
 from lockstep.core.cluster_map import Keys
-from lockstep.core.decision_log import DecisionKeys, Fate, OutcomeEntry, ParticipantsEntry, Verdict, fate
+from lockstep.core.decision_log import (
+    DecisionKeys,
+    Fate,
+    OutcomeEntry,
+    ParticipantsEntry,
+    SetBackWatch,
+    Verdict,
+    fate,
+)
 from lockstep.core.ids import BrokerId, Incarnation
 from lockstep.core.stamps import NO_STAMPS, Stamps
 from lockstep.runtime.decision_log import DecisionLogReader
@@ -177,6 +185,25 @@ async def test_the_roll_is_called_for_what_another_has_left_undecided(owner: str
     assert await is_unattested(), "nobody has answered yet"
     left.stamp(left.stamps.answered(BrokerId("b"), "b/1"))
     assert await is_unattested() is not is_asked
+
+
+async def test_the_roll_is_called_for_a_decision_that_needs_it_whoever_has_the_list() -> None:
+    left = Left()
+    left.list_of("me")
+    etcd, keys = cast(EtcdClient, left.etcd), DecisionKeys("c")
+    presence = cast(Presence, Registration())
+    presence.watch = SetBackWatch()
+    port = LogPort(etcd, "c", presence, 1_000)
+    left.etcd.put(left.keys.generation, Registration.generation_value)
+    revision = left.etcd.entries[keys.participants(ID)].mod_revision
+    decide = Decide(TICKET, ID, revision, Verdict.ABORT, TAG, needs_roll=True)
+    assert await port.perform(decide) == LogInDoubt(TICKET)
+    assert left.stamps.silent == ("b",)
+    assert await port.perform(decide) == LogInDoubt(TICKET), "nobody has answered yet"
+    assert keys.decision(ID) not in left.etcd.entries
+    left.stamp(left.stamps.answered(BrokerId("b"), "b/1"))
+    assert isinstance(await port.perform(decide), LogWritten)
+    assert left.etcd.entries[keys.decision(ID)].value == Verdict.ABORT.encode()
 
 
 async def test_a_branch_that_finds_nothing_presumes_only_when_the_roll_was_answered(

@@ -26,6 +26,7 @@ from services.coordinator.core.messages import (
     RequestId,
     State,
     TellBranch,
+    Tick,
     WriteParticipants,
 )
 from services.coordinator.core.phases import NEXT, Phase
@@ -771,6 +772,62 @@ def test_what_another_has_left_undecided_is_aborted_only_when_the_roll_was_answe
     log.is_unattested = False
     second.pass_time(5_000)
     assert second.state(request) is A and first.participants.verbs() == [Verb.ROLL_BACK] * 2
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["a list of another", "no list"])
+def test_a_commit_that_may_have_been_decided_before_is_aborted_only_when_the_roll_was_answered(
+    is_closed: bool,
+) -> None:
+    """It is asked for again, in an etcd that may have lost its COMMIT: one branch has committed, another cannot (history 26)."""
+    first = Rig("C1")
+    if is_closed:
+        first.close()
+        first.run()
+    log = first.log
+    log.is_unattested = True
+    second = Rig("C2", log, Participants([Vote.COMMITTED, Vote.NO]))
+    request = second.commit(is_closed=is_closed)
+    second.pass_time(10_000)
+    assert log.view(ID).decision is None and log.view(ID).participants is not None
+    assert second.participants.verbs() == [None, None]
+    second.pass_time(LIMITS.doubt_ms)
+    assert second.state(request) is State.UNDECIDED
+    log.is_unattested = False
+    second.pass_time(5_000)
+    assert second.participants.verbs() == [Verb.ROLL_BACK] * 2
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known here", "younger than this process"])
+def test_what_was_begun_in_its_life_a_coordinator_aborts_without_a_roll_call(is_known: bool) -> None:
+    """Who could have decided it, it would know of: etcd had no time to lose that unseen."""
+    rig = Rig("C1", participants=Participants([Vote.OK, Vote.NO]))
+    rig.log.is_unattested = True
+    if is_known:
+        rig.feed(BeginAsked(RequestId(100), ID, TAG, 0))
+    else:
+        rig.now_ms -= LIMITS.clock_ms + 1
+        rig.feed(Tick())
+        rig.now_ms += LIMITS.clock_ms + 1
+    request = rig.commit()
+    rig.pass_time(1_000)
+    assert rig.state(request) is A
+
+
+def test_a_list_that_is_written_too_late_is_decided_behind_a_roll_call() -> None:
+    """Its time is over before it is in the log: that it is to be aborted does not stand there with it."""
+    rig = Rig("C1")
+    rig.log.is_unattested = True
+    rig.commit()
+    (write,) = rig.waiting
+    rig.waiting.clear()
+    rig.pass_time(LIMITS.prepare_ms)
+    assert isinstance(write, WriteParticipants)
+    rig.doubt(write.ticket)
+    rig.pass_time(5_000)
+    assert rig.log.view(ID).participants is not None and rig.log.view(ID).decision is None
+    rig.log.is_unattested = False
+    rig.pass_time(5_000)
+    assert rig.participants.verbs() == [Verb.ROLL_BACK] * 2 and rig.log.view(ID).outcome is not None
 
 
 def test_a_coordinator_aborts_what_it_has_written_itself_without_a_roll_call() -> None:
