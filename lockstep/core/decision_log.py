@@ -44,7 +44,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParticipantsEntry:
-    """Value of a participants key. Immutable, but that the coordinator which is to commit a closed one signs it, once."""
+    """Value of a participants key. Immutable, but that the coordinator which is to commit a closed one signs it, once, and that
+    whoever decides says which branches are finished."""
 
     participants: tuple[ParticipantName, ...]
     """By branch number; "": enlisted with a coordinator that the writer knew nothing of. Its branch ends by itself."""
@@ -56,6 +57,8 @@ class ParticipantsEntry:
     """Wall clock of the owner: only ages are made of it, which decide when to look, never what to find."""
     is_closed: bool = False
     """The list is fixed and the client prepares branches of its own; nobody has asked a participant to prepare yet."""
+    finished: tuple[int, ...] = ()
+    """Numbers of branches that are not told the end: they had nothing to commit, and their participants know them no more."""
 
     def encode(self) -> bytes:
         return _encode(
@@ -65,6 +68,7 @@ class ParticipantsEntry:
                 "owner": self.owner,
                 "written_ms": self.written_ms,
                 "is_closed": self.is_closed,
+                "finished": self.finished,
             }
         )
 
@@ -79,6 +83,7 @@ class ParticipantsEntry:
                 Incarnation(str(fields["owner"])),
                 int(fields["written_ms"]),
                 bool(fields["is_closed"]),
+                tuple(int(number) for number in fields.get("finished", ())),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a list of participants: {error}") from error

@@ -193,12 +193,15 @@ class LogChanges:
 
     def _deciding(self, effect: Decide) -> Change:
         keys, global_id = self.keys, effect.global_id
+        operations: list[Operation] = [Put(keys.decision(global_id), effect.verdict.encode())]
+        if effect.entry is not None:
+            operations.append(Put(keys.participants(global_id), effect.entry.encode()))
         return [
             ModRevisionEquals(keys.participants(global_id), effect.revision),
             Absent(keys.decision(global_id)),
             Absent(self._set_back_key),
             ValueEquals(self._generation_key, self._presence.generation_value),
-        ], [Put(keys.decision(global_id), effect.verdict.encode())]
+        ], operations
 
     def _deleting(self, effect: DeleteTransaction, outcome_lease: int) -> Change:
         keys, global_id = self.keys, effect.global_id

@@ -1,9 +1,10 @@
 """The branches of one transaction: who was told what, who has answered, and who is told again.
 
 Law: a branch is told one thing at a time and has at most one call under way; it is told again, later and later, until it has
-answered. Only a vote of read-only says that it needs not be told the end (DESIGN T4).
+answered. Only a vote of read-only says that it needs not be told the end (DESIGN T4): the decision keeps that in the log.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lockstep.core.branch_names import SET_KIND, GenerationTag, GlobalId, ParticipantName, branch_xid
@@ -65,6 +66,16 @@ class Branches:
     def completions(self) -> list[Completion]:
         """Of those that have acknowledged the end."""
         return [branch.completion for branch in self.all if branch.completion is not None]
+
+    @property
+    def finished(self) -> tuple[int, ...]:
+        """Numbers of those that had nothing to commit."""
+        return tuple([number for number, branch in enumerate(self.all) if branch.vote is Vote.READ_ONLY])
+
+    def are_finished(self, numbers: Iterable[int]) -> None:
+        """The log says so of these: another coordinator had their votes."""
+        for number in numbers:
+            self.all[number].vote = Vote.READ_ONLY
 
     @property
     def pending(self) -> tuple[ParticipantName, ...]:

@@ -43,11 +43,18 @@ class LogTurn:
         self._context.say(self.written)
 
     def decide(
-        self, revision: int, verdict: Verdict, generation: GenerationTag, *, needs_roll: bool = False
+        self,
+        revision: int,
+        verdict: Verdict,
+        generation: GenerationTag,
+        *,
+        needs_roll: bool = False,
+        entry: ParticipantsEntry | None = None,
     ) -> None:
         self._ticket = self._context.ticket(self._owner)
-        decide = Decide(self._ticket, self._global_id, revision, verdict, generation, needs_roll)
-        self._context.say(decide)
+        self._context.say(
+            Decide(self._ticket, self._global_id, revision, verdict, generation, needs_roll, entry)
+        )
 
     def delete(self, revision: int, decision: Verdict | None, outcome: OutcomeEntry | None) -> None:
         self._ticket = self._context.ticket(self._owner)

@@ -243,7 +243,8 @@ class WriteParticipants:
 @dataclass(frozen=True, slots=True)
 class Decide:
     """Put the decision, if there is none, the participants entry is the one of `revision` (T3), and the cluster's generation is
-    the one in which it was begun: the commit point. `needs_roll`: and if a roll call was answered before.
+    the one in which it was begun: the commit point. `needs_roll`: and if a roll call was answered before. With `entry`: that in
+    the place of the participants entry, in the same transaction.
     """
 
     ticket: Ticket
@@ -252,6 +253,7 @@ class Decide:
     verdict: Verdict
     generation: GenerationTag
     needs_roll: bool = False
+    entry: ParticipantsEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)

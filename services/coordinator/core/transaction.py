@@ -8,6 +8,8 @@ decided before, in what etcd has lost since, is aborted only when a roll call wa
 and what was begun before this process and is to be committed, perhaps not for the first time.
 """
 
+from dataclasses import replace
+
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, begun_ms, generation_tag
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import LogView, OutcomeEntry, ParticipantsEntry, Verdict
@@ -58,6 +60,10 @@ class Transaction:
         """What the log has decided; None: not known here, or nothing needs a decision."""
         self.revision = 0
         """Of the participants entry that all this is about."""
+        self._entry: ParticipantsEntry | None = None
+        """That entry, if its branches are asked to prepare here."""
+        self._finished_entry: ParticipantsEntry | None = None
+        """What the decision that was sent last puts in its place."""
         self._found_revision = found_revision
         self._is_decided = False
         """Whether the decision key stands: the verdict is more than our own."""
@@ -137,7 +143,7 @@ class Transaction:
             case Phase.WRITING:
                 sent = self._log.written
                 assert sent is not None, "something was written"
-                self.revision = revision
+                self.revision, self._entry = revision, sent.entry
                 if sent.decision is not None:
                     self._is_time_out = self._found_revision == NOTHING_FOUND
                     self._follow(sent.decision, now)
@@ -147,6 +153,8 @@ class Transaction:
                     self._reached(Step.PARTICIPANTS_WRITTEN)
                     self._prepare(now)
             case Phase.DECIDING:
+                if self._finished_entry is not None:
+                    self.revision = revision
                 self._reached(Step.DECISION_WRITTEN)
                 self._follow(self.aim, now, is_news=True)
             case Phase.DELETING:
@@ -328,7 +336,7 @@ class Transaction:
             self._enter(Phase.WRITING)
             self._propose(now)
         else:
-            self.revision = revision
+            self.revision, self._entry = revision, entry
             self._prepare(now)
 
     def _is_in_doubt(self, entry: ParticipantsEntry, is_unattested: bool) -> bool:
@@ -346,7 +354,7 @@ class Transaction:
         if revision == self.revision:
             self._log.again(now)
         elif self.phase is Phase.DECIDING and self.aim is Verdict.ABORT and self.waiters:
-            self.revision = revision
+            self.revision, self._entry = revision, None
             self._propose(now)
         else:
             # Signed by the coordinator that is to commit it; or finished, and written again. Our votes are not for it.
@@ -372,6 +380,7 @@ class Transaction:
             self.branches.drop_calls()
             self.generation = entry.generation
             self.branches = Branches(self._context, self, self.global_id, entry.generation, tuple(merged))
+        self.branches.are_finished(entry.finished)
 
     # Writing the log
 
@@ -393,7 +402,16 @@ class Transaction:
                 self._log.write(entry, self._replaces, Verdict.ABORT if is_decided else None)
             case Phase.DECIDING:
                 needs_roll = self.aim is Verdict.ABORT and self._may_be_decided
-                self._log.decide(self.revision, self.aim, self.generation, needs_roll=needs_roll)
+                self._finished_entry = None
+                if self._entry is not None and (finished := self.branches.finished):
+                    self._finished_entry = replace(self._entry, finished=finished)
+                self._log.decide(
+                    self.revision,
+                    self.aim,
+                    self.generation,
+                    needs_roll=needs_roll,
+                    entry=self._finished_entry,
+                )
             case Phase.DELETING:
                 assert self.verdict is not None, "it ends in one way"
                 decision = self.verdict if self._is_decided else None

@@ -115,6 +115,8 @@ class DecisionLog:
                     self.decisions[effect.global_id] = effect.decision
             case Decide():
                 self.decisions[effect.global_id] = effect.verdict
+                if effect.entry is not None:
+                    self.participants[effect.global_id] = (effect.entry, self.revision)
             case DeleteTransaction():
                 self.participants.pop(effect.global_id, None)
                 self.decisions.pop(effect.global_id, None)

@@ -1,6 +1,7 @@
 """What results of etcd mean to the coordinator's core."""
 
 import logging
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -143,6 +144,28 @@ async def test_what_the_presence_has_seen_counts_for_the_log_too() -> None:
     assert isinstance(await port.perform(READ), LogRead)
     presence.watch.take(etcd.revision + 5, TAG, presence.watch.seen)
     assert await port.perform(READ) == LogInDoubt(TICKET)
+
+
+async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() -> None:
+    etcd, keys = EtcdInMemory(), DecisionKeys("c")
+    presence = cast(Presence, Registration())
+    presence.watch = SetBackWatch()
+    port = LogPort(cast(EtcdClient, etcd), "c", presence, 60_000)
+    etcd.put(Keys("c").generation, Registration.generation_value)
+    etcd.put(presence.key, b"")
+    presence.revision = etcd.entries[presence.key].mod_revision
+    written = await port.perform(WRITE)
+    assert isinstance(written, LogWritten)
+    finished = replace(WRITE.entry, finished=(0,))
+    decided = await port.perform(Decide(TICKET, ID, written.revision, Verdict.COMMIT, TAG, entry=finished))
+    assert isinstance(decided, LogWritten)
+    entry = etcd.entries[keys.participants(ID)]
+    assert ParticipantsEntry.decode(entry.value) == finished and entry.mod_revision == decided.revision
+
+
+def test_a_list_of_an_older_version_has_nobody_finished() -> None:
+    encoded = WRITE.entry.encode().replace(b'"finished":[],', b"")
+    assert b"finished" not in encoded and ParticipantsEntry.decode(encoded) == WRITE.entry
 
 
 # Roll calls

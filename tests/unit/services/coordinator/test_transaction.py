@@ -10,6 +10,7 @@ import pytest
 from lockstep.core.branch_names import generation_tag, new_global_id
 from lockstep.core.decision_log import Verdict
 from lockstep.core.errors import ErrorCode
+from lockstep.core.xa import XaStatus
 from services.coordinator.core.messages import (
     BeginAsked,
     BegunAnswer,
@@ -273,6 +274,37 @@ def test_a_crash_at_every_effect_is_finished_by_another(
         if Verb.COMMIT in verbs:
             assert outcome is C
     assert performed >= 6, "the list, two prepares, the decision, an end, the deletion"
+
+
+@pytest.mark.parametrize("is_in_doubt", [False, True], ids=["decided", "decision in doubt"])
+@pytest.mark.parametrize("other", [Vote.OK, Vote.NO])
+def test_who_had_nothing_to_commit_is_no_hazard_to_whoever_takes_it_up(
+    other: Vote, is_in_doubt: bool
+) -> None:
+    """It is finished, and knows the branch no more: to a commit that would be a hazard, and nobody else had its vote."""
+    first = Rig("C1", participants=Participants([Vote.READ_ONLY, other]))
+    request = first.commit()
+    first.run(ends)
+    if is_in_doubt:
+        first = Rig("C1", participants=Participants([Vote.READ_ONLY, other]))
+        request = first.commit()
+        (decide,) = first.run(lambda effect: isinstance(effect, Decide))
+        assert isinstance(decide, Decide)
+        first.do_log(decide)
+        first.doubt(decide.ticket)
+        first.pass_time(1_000, ends)
+    assert first.participants.verbs() == [None, None]
+    log = first.log
+    assert log.view(ID).decision is not None and first.state(request) is None
+    del log.presences[first.process]
+    second = Rig("C2", log, first.participants)
+    second.now_ms = first.now_ms
+    second.participants.ends[0] = Completion.UNKNOWN_BRANCH
+    second.pass_time(3_000)
+    outcome = log.view(ID).outcome
+    assert outcome is not None and outcome.hazards == () and outcome.heuristic is XaStatus.OK
+    assert second.participants.verbs() == [None, Verb.COMMIT if other is Vote.OK else Verb.ROLL_BACK]
+    assert not second.notes or {note.event for note in second.notes} == {"taken_up"}
 
 
 # Two coordinators
