@@ -45,7 +45,7 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ParticipantsEntry:
     """Value of a participants key. Immutable, but that the coordinator which is to commit a closed one signs it, once, and that
-    whoever decides says which branches are finished."""
+    whoever decides and completes it says which branches are finished."""
 
     participants: tuple[ParticipantName, ...]
     """By branch number; "": enlisted with a coordinator that the writer knew nothing of. Its branch ends by itself."""
@@ -59,6 +59,8 @@ class ParticipantsEntry:
     """The list is fixed and the client prepares branches of its own; nobody has asked a participant to prepare yet."""
     finished: tuple[int, ...] = ()
     """Numbers of branches that are not told the end: they had nothing to commit, and their participants know them no more."""
+    committed: tuple[int, ...] = ()
+    """Numbers of those that have acknowledged a COMMIT while others are away: they may be forgotten before these are back."""
 
     def encode(self) -> bytes:
         return _encode(
@@ -69,6 +71,7 @@ class ParticipantsEntry:
                 "written_ms": self.written_ms,
                 "is_closed": self.is_closed,
                 "finished": self.finished,
+                "committed": self.committed,
             }
         )
 
@@ -84,6 +87,7 @@ class ParticipantsEntry:
                 int(fields["written_ms"]),
                 bool(fields["is_closed"]),
                 tuple(int(number) for number in fields.get("finished", ())),
+                tuple(int(number) for number in fields.get("committed", ())),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a list of participants: {error}") from error

@@ -25,6 +25,7 @@ from services.coordinator.core.messages import (
     GivenUpAnswer,
     HeldAnswer,
     Input,
+    KeepCommitted,
     ListLog,
     Note,
     OutcomeAnswer,
@@ -113,7 +114,9 @@ class CoordinatorDriver:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case WriteParticipants() | Decide() | DeleteTransaction() | ReadLog() | ListLog():
+            case (
+                WriteParticipants() | Decide() | KeepCommitted() | DeleteTransaction() | ReadLog() | ListLog()
+            ):
                 self._call(self._call_log(effect), "decision log")
             case TellBranch():
                 self._call(self._call_participant(effect), "participant")

@@ -47,6 +47,7 @@ from lockstep.runtime.etcd_values import (
 from services.coordinator.core.messages import (
     Decide,
     DeleteTransaction,
+    KeepCommitted,
     ListLog,
     LoggedTransaction,
     LogInDoubt,
@@ -60,7 +61,7 @@ from services.coordinator.core.messages import (
 
 _log = logging.getLogger("lockstep.coordinator")
 
-AnyLogChange = WriteParticipants | Decide | DeleteTransaction
+AnyLogChange = WriteParticipants | Decide | KeepCommitted | DeleteTransaction
 AnyLogEffect = AnyLogChange | ReadLog | ListLog
 AnyLogAnswer = LogWritten | LogRefused | LogRead | LogListed | LogInDoubt
 Change = tuple[list[Compare], list[Operation]]
@@ -113,6 +114,8 @@ class LogChanges:
                 if self._presence.generation != effect.generation:
                     return None
                 return self._deciding(effect)
+            case KeepCommitted():
+                return self._keeping(effect)
             case DeleteTransaction():
                 return self._deleting(effect, outcome_lease)
 
@@ -173,7 +176,7 @@ class LogChanges:
                 is_believed(self._watch, revision, effect.entry.generation, seen)
             case Decide():
                 is_believed(self._watch, revision, effect.generation, seen)
-            case DeleteTransaction():
+            case KeepCommitted() | DeleteTransaction():
                 pass
 
     def _writing(self, effect: WriteParticipants) -> Change:
@@ -202,6 +205,13 @@ class LogChanges:
             Absent(self._set_back_key),
             ValueEquals(self._generation_key, self._presence.generation_value),
         ], operations
+
+    def _keeping(self, effect: KeepCommitted) -> Change:
+        key = self.keys.participants(effect.global_id)
+        return [
+            ModRevisionEquals(key, effect.revision),
+            ValueEquals(self.keys.decision(effect.global_id), Verdict.COMMIT.encode()),
+        ], [Put(key, effect.entry.encode())]
 
     def _deleting(self, effect: DeleteTransaction, outcome_lease: int) -> Change:
         keys, global_id = self.keys, effect.global_id

@@ -31,6 +31,7 @@ from services.coordinator.core.messages import (
     GivenUpAnswer,
     HeldAnswer,
     Input,
+    KeepCommitted,
     ListLog,
     Note,
     OutcomeAnswer,
@@ -157,7 +158,9 @@ class Coordinator(Client):
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case WriteParticipants() | Decide() | DeleteTransaction() | ReadLog() | ListLog():
+            case (
+                WriteParticipants() | Decide() | KeepCommitted() | DeleteTransaction() | ReadLog() | ListLog()
+            ):
                 self.etcd.perform(effect, self._handle)
             case TellBranch():
                 self._tell_branch(effect)

@@ -1,14 +1,15 @@
 """The branches of one transaction: who was told what, who has answered, and who is told again.
 
 Law: a branch is told one thing at a time and has at most one call under way; it is told again, later and later, until it has
-answered. Only a vote of read-only says that it needs not be told the end (DESIGN T4): the decision keeps that in the log.
+answered. Only a vote of read-only says that it needs not be told the end (DESIGN T4): the decision keeps that in the log, and so
+is an acknowledgement kept that others are late behind.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lockstep.core.branch_names import SET_KIND, GenerationTag, GlobalId, ParticipantName, branch_xid
 from lockstep.core.clock import Now
+from lockstep.core.decision_log import ParticipantsEntry
 from lockstep.core.xid import Xid
 from services.coordinator.core.context import Context, Conversation
 from services.coordinator.core.messages import TellBranch, Ticket
@@ -72,10 +73,18 @@ class Branches:
         """Numbers of those that had nothing to commit."""
         return tuple([number for number, branch in enumerate(self.all) if branch.vote is Vote.READ_ONLY])
 
-    def are_finished(self, numbers: Iterable[int]) -> None:
-        """The log says so of these: another coordinator had their votes."""
-        for number in numbers:
+    @property
+    def committed(self) -> tuple[int, ...]:
+        """Numbers of those that have acknowledged a COMMIT."""
+        completed = [branch.completion is Completion.COMMITTED for branch in self.all]
+        return tuple([number for number, is_committed in enumerate(completed) if is_committed])
+
+    def are_ended(self, entry: ParticipantsEntry) -> None:
+        """What the log says of them: another coordinator had their votes, and their acknowledgements."""
+        for number in entry.finished:
             self.all[number].vote = Vote.READ_ONLY
+        for number in entry.committed:
+            self.all[number].completion = Completion.COMMITTED
 
     @property
     def pending(self) -> tuple[ParticipantName, ...]:

@@ -85,7 +85,7 @@ def _missing(global_id: GlobalId, doubt: _Doubt) -> list[str]:
     return [
         _text(Branch(name, branch_xid(global_id, number, entry.generation)))
         for number, name in enumerate(entry.participants)
-        if name and number not in entry.finished
+        if name and number not in (*entry.finished, *entry.committed)
     ]
 
 

@@ -9,7 +9,14 @@ from lockstep.core.branch_names import GenerationTag, GlobalId
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import OutcomeEntry, ParticipantsEntry, Verdict
 from services.coordinator.core.context import Context, Conversation
-from services.coordinator.core.messages import Decide, DeleteTransaction, ReadLog, Ticket, WriteParticipants
+from services.coordinator.core.messages import (
+    Decide,
+    DeleteTransaction,
+    KeepCommitted,
+    ReadLog,
+    Ticket,
+    WriteParticipants,
+)
 
 
 class Due(Enum):
@@ -55,6 +62,10 @@ class LogTurn:
         self._context.say(
             Decide(self._ticket, self._global_id, revision, verdict, generation, needs_roll, entry)
         )
+
+    def keep(self, revision: int, entry: ParticipantsEntry) -> None:
+        self._ticket = self._context.ticket(self._owner)
+        self._context.say(KeepCommitted(self._ticket, self._global_id, revision, entry))
 
     def delete(self, revision: int, decision: Verdict | None, outcome: OutcomeEntry | None) -> None:
         self._ticket = self._context.ticket(self._owner)

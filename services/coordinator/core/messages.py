@@ -257,6 +257,16 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepCommitted:
+    """Put `entry`, which says who has committed, if the participants entry is the one of `revision` and COMMIT is decided."""
+
+    ticket: Ticket
+    global_id: GlobalId
+    revision: int
+    entry: ParticipantsEntry
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteTransaction:
     """Delete participants and decision and put the outcome (None: none), if the participants entry is the one of `revision` and
     the decision is `decision` (None: absent).
@@ -373,6 +383,7 @@ class Note:
 Effect = (
     WriteParticipants
     | Decide
+    | KeepCommitted
     | DeleteTransaction
     | ReadLog
     | ListLog

@@ -42,7 +42,8 @@ NEXT: dict[Phase, frozenset[Phase]] = {
     Phase.WRITING: frozenset({Phase.PREPARING, Phase.DECIDING, Phase.COMPLETING, Phase.ENDED}),
     Phase.PREPARING: frozenset({Phase.DECIDING, Phase.DELETING}),
     Phase.DECIDING: frozenset({Phase.COMPLETING, Phase.ENDED}),
-    Phase.COMPLETING: frozenset({Phase.DELETING}),
+    # Ended, when somebody else had all acknowledgements while this one kept some in the log.
+    Phase.COMPLETING: frozenset({Phase.DELETING, Phase.ENDED}),
     # Back, when somebody decided what looked as if it needed no decision.
     Phase.DELETING: frozenset({Phase.COMPLETING, Phase.ENDED}),
     Phase.ENDED: frozenset(),

@@ -61,7 +61,11 @@ class Transaction:
         self.revision = 0
         """Of the participants entry that all this is about."""
         self._entry: ParticipantsEntry | None = None
-        """That entry, if its branches are asked to prepare here."""
+        """That entry, as far as it is written again with what becomes known of branches."""
+        self._is_keeping = False
+        """Who has committed is on its way into the log; it is deleted when that is known to be there."""
+        self._keep_ms = 0
+        """When that is looked at (again)."""
         self._finished_entry: ParticipantsEntry | None = None
         """What the decision that was sent last puts in its place."""
         self._found_revision = found_revision
@@ -154,9 +158,12 @@ class Transaction:
                     self._prepare(now)
             case Phase.DECIDING:
                 if self._finished_entry is not None:
-                    self.revision = revision
+                    self.revision, self._entry = revision, self._finished_entry
                 self._reached(Step.DECISION_WRITTEN)
                 self._follow(self.aim, now, is_news=True)
+            case Phase.COMPLETING:
+                self.revision, self._is_keeping = revision, False
+                self._check_completed(now)
             case Phase.DELETING:
                 self._reached(Step.LOG_DELETED)
                 if self._was_committed_alone:
@@ -169,13 +176,17 @@ class Transaction:
 
     def read(self, view: LogView, now: Now) -> None:
         self._log.answered()
-        if view.participants is None:
+        if self.phase is Phase.COMPLETING and view.decision is not self.verdict and view.outcome is None:
+            # etcd has lost it. What was decided is told all the same.
+            self._is_keeping, self._entry = False, None
+            self._check_completed(now)
+        elif view.participants is None:
             self._gone(view, now)
         elif self._is_as_told(view):
             # It could not leave the log, as when etcd is full.
             self._log.again(now)
         elif view.decision is not None:
-            self.revision = view.participants_revision
+            self.revision, self._entry = view.participants_revision, view.participants
             self._adopt(view.participants, view.decision is Verdict.ABORT)
             self._follow(view.decision, now)
         elif self.phase is not Phase.DELETING and not _is_of(view, view.participants.generation):
@@ -231,6 +242,8 @@ class Transaction:
             self._count(now)
         if self.phase is Phase.COMPLETING and now.boottime_ms >= self._answer_ms:
             self._answer()
+        if self.phase is Phase.COMPLETING and now.boottime_ms >= self._keep_ms and not self._is_keeping:
+            self._keep_committed(now)
         self.waiters.answer_late(self._state if self._is_decided else State.UNDECIDED, now)
 
     def _prepare(self, now: Now) -> None:
@@ -264,6 +277,8 @@ class Transaction:
         self._enter(Phase.COMPLETING)
         self._answer_ms = now.boottime_ms + self._context.limits.answer_ms
         self._context.wake_at(self._answer_ms, self)
+        self._is_keeping = False
+        self._look_again_who_has_committed(now)
         if not (is_news and verdict is Verdict.COMMIT and self._context.hold.keep(self)):
             self.tell_end(now)
         self._check_completed(now)
@@ -273,8 +288,21 @@ class Transaction:
         assert self.phase is Phase.COMPLETING, "it waits for its branches until they are told"
         self.branches.tell(Verb.COMMIT if self.verdict is Verdict.COMMIT else Verb.ROLL_BACK, now)
 
+    def _look_again_who_has_committed(self, now: Now) -> None:
+        self._keep_ms = now.boottime_ms + self._context.limits.keep_ms
+        if self.verdict is Verdict.COMMIT:
+            self._context.wake_at(self._keep_ms, self)
+
+    def _keep_committed(self, now: Now) -> None:
+        """To whoever takes it up, those who know nothing any more of a COMMIT that they had are a hazard (T4)."""
+        self._look_again_who_has_committed(now)
+        committed, entry = self.branches.committed, self._entry
+        if self.verdict is Verdict.COMMIT and entry is not None and entry.committed != committed:
+            self._is_keeping, self._entry = True, replace(entry, committed=committed)
+            self._log.keep(self.revision, self._entry)
+
     def _check_completed(self, now: Now) -> None:
-        if self.branches.pending:
+        if self.branches.pending or self._is_keeping:
             return
         self._reached(Step.ALL_COMPLETED)
         self._answer()
@@ -380,7 +408,7 @@ class Transaction:
             self.branches.drop_calls()
             self.generation = entry.generation
             self.branches = Branches(self._context, self, self.global_id, entry.generation, tuple(merged))
-        self.branches.are_finished(entry.finished)
+        self.branches.are_ended(entry)
 
     # Writing the log
 

@@ -11,6 +11,7 @@ from lockstep.core.ids import Incarnation
 from services.coordinator.core.messages import (
     Decide,
     DeleteTransaction,
+    KeepCommitted,
     ListLog,
     LoggedTransaction,
     LogInDoubt,
@@ -23,7 +24,7 @@ from services.coordinator.core.messages import (
 )
 
 GENERATION = "a1b2c3d4-0000"
-AnyLogEffect = WriteParticipants | Decide | DeleteTransaction | ReadLog | ListLog
+AnyLogEffect = WriteParticipants | Decide | KeepCommitted | DeleteTransaction | ReadLog | ListLog
 
 
 @dataclass
@@ -77,6 +78,9 @@ class DecisionLog:
                     and effect.global_id not in self.decisions
                     and generation_tag(self.generation) == effect.generation
                 )
+            case KeepCommitted():
+                is_committed = self.decisions.get(effect.global_id) is Verdict.COMMIT
+                holds = self._is_at(effect.global_id, effect.revision) and is_committed
             case DeleteTransaction():
                 holds = (
                     self._is_at(effect.global_id, effect.revision)
@@ -107,7 +111,7 @@ class DecisionLog:
             and generation_tag(self.generation) == effect.entry.generation
         )
 
-    def _change(self, effect: WriteParticipants | Decide | DeleteTransaction) -> None:
+    def _change(self, effect: WriteParticipants | Decide | KeepCommitted | DeleteTransaction) -> None:
         match effect:
             case WriteParticipants():
                 self.participants[effect.global_id] = (effect.entry, self.revision)
@@ -117,6 +121,8 @@ class DecisionLog:
                 self.decisions[effect.global_id] = effect.verdict
                 if effect.entry is not None:
                     self.participants[effect.global_id] = (effect.entry, self.revision)
+            case KeepCommitted():
+                self.participants[effect.global_id] = (effect.entry, self.revision)
             case DeleteTransaction():
                 self.participants.pop(effect.global_id, None)
                 self.decisions.pop(effect.global_id, None)

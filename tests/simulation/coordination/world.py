@@ -27,6 +27,7 @@ from services.coordinator.core.messages import (
     HeldAnswer,
     HoldAsked,
     Input,
+    KeepCommitted,
     ListLog,
     LogInDoubt,
     Note,
@@ -381,7 +382,9 @@ class World:
 
     def _perform(self, process: Process, effect: Effect) -> None:
         match effect:
-            case WriteParticipants() | Decide() | DeleteTransaction() | ReadLog() | ListLog():
+            case (
+                WriteParticipants() | Decide() | KeepCommitted() | DeleteTransaction() | ReadLog() | ListLog()
+            ):
                 self._call_log(process, effect)
             case TellBranch():
                 self._call_participant(process, effect)

@@ -25,6 +25,7 @@ from services.coordinator.core.messages import (
     DeleteTransaction,
     Effect,
     Input,
+    KeepCommitted,
     ListLog,
     LogInDoubt,
     Note,
@@ -48,7 +49,7 @@ from tests.simulation.coordination.decision_log import GENERATION, AnyLogEffect,
 ID = new_global_id(1_000_000, bytes(10))
 TAG: GenerationTag = generation_tag(GENERATION)
 LIMITS = CoordinatorLimits()
-AnyLog = (WriteParticipants, Decide, DeleteTransaction, ReadLog, ListLog)
+AnyLog = (WriteParticipants, Decide, KeepCommitted, DeleteTransaction, ReadLog, ListLog)
 
 
 def names(count: int) -> tuple[ParticipantName, ...]:
@@ -142,7 +143,7 @@ class Rig:
                     self.steps.append(effect.step.value)
                 case Note():
                     self.notes.append(effect)
-                case TellBranch() | WriteParticipants() | Decide() | DeleteTransaction():
+                case TellBranch() | WriteParticipants() | Decide() | KeepCommitted() | DeleteTransaction():
                     self.waiting.append(effect)
                 case ReadLog() | ListLog():
                     self.waiting.append(effect)

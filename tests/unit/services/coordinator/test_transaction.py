@@ -19,6 +19,7 @@ from services.coordinator.core.messages import (
     DeleteTransaction,
     Effect,
     EnlistAsked,
+    KeepCommitted,
     ListLog,
     OutcomeAnswer,
     ReadLog,
@@ -305,6 +306,101 @@ def test_who_had_nothing_to_commit_is_no_hazard_to_whoever_takes_it_up(
     assert outcome is not None and outcome.hazards == () and outcome.heuristic is XaStatus.OK
     assert second.participants.verbs() == [None, Verb.COMMIT if other is Vote.OK else Verb.ROLL_BACK]
     assert not second.notes or {note.event for note in second.notes} == {"taken_up"}
+
+
+def left_behind() -> Rig:
+    """A coordinator that has decided COMMIT; the first participant has acknowledged that, the second one is away."""
+    rig = Rig("C1")
+    rig.participants.ends[1] = Completion.UNREACHABLE
+    rig.commit()
+    rig.run()
+    assert rig.participants.verbs() == [Verb.COMMIT] * 2
+    return rig
+
+
+def taken_up(first: Rig) -> Rig:
+    """By another, when the first participant has forgotten that it committed."""
+    del first.log.presences[first.process]
+    second = Rig("C2", first.log, first.participants)
+    second.now_ms = first.now_ms
+    first.participants.told[0].clear()
+    first.participants.ends = {0: Completion.UNKNOWN_BRANCH}
+    return second
+
+
+@pytest.mark.parametrize("fate", ["answered", "answer lost", "not made"])
+def test_who_has_committed_while_another_was_away_is_no_hazard_when_it_has_forgotten_that(fate: str) -> None:
+    first = left_behind()
+    (keep,) = first.pass_time(LIMITS.keep_ms + 50, lambda effect: isinstance(effect, KeepCommitted))
+    assert isinstance(keep, KeepCommitted) and keep.entry.committed == (0,)
+    if fate == "answered":
+        first.perform(keep)
+    else:
+        if fate == "answer lost":
+            first.do_log(keep)
+        first.doubt(keep.ticket)
+    first.pass_time(2 * LIMITS.keep_ms)
+    entry = first.log.view(ID).participants
+    assert entry is not None and entry.committed == (0,)
+    second = taken_up(first)
+    second.pass_time(3_000)
+    outcome = first.log.view(ID).outcome
+    assert outcome is not None and outcome.hazards == () and outcome.heuristic is XaStatus.OK
+    assert first.participants.told[0] == [] and first.participants.verbs()[1] is Verb.COMMIT
+
+
+def test_who_has_committed_counts_when_another_was_rolled_back_by_an_operator() -> None:
+    first = left_behind()
+    first.pass_time(LIMITS.keep_ms + 50)
+    second = taken_up(first)
+    first.participants.ends[1] = Completion.HEURISTICALLY_ROLLED_BACK
+    second.pass_time(3_000)
+    outcome = first.log.view(ID).outcome
+    assert outcome is not None and outcome.heuristic is XaStatus.HEURMIX
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_transaction_that_is_over_while_it_is_kept_leaves_the_log_behind_that(is_answered: bool) -> None:
+    rig = left_behind()
+    (keep,) = rig.pass_time(LIMITS.keep_ms + 50, lambda effect: isinstance(effect, KeepCommitted))
+    assert isinstance(keep, KeepCommitted)
+    del rig.participants.ends[1]
+    rig.pass_time(LIMITS.retry_ms_max + 50)
+    assert rig.log.participants and rig.core.transactions, "what is in the log is not known"
+    if is_answered:
+        rig.perform(keep)
+    else:
+        rig.doubt(keep.ticket)
+    rig.pass_time(1_000)
+    assert not rig.log.participants and not rig.log.decisions and not rig.core.transactions
+    assert rig.log.outcomes[ID].hazards == ()
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_what_was_decided_is_told_also_when_etcd_has_lost_it(is_listed: bool) -> None:
+    rig = left_behind()
+    rig.log.decisions.clear()
+    if not is_listed:
+        rig.log.participants.clear()
+    rig.pass_time(LIMITS.keep_ms + 1_000)
+    assert rig.core.transactions
+    told = len(rig.participants.told[1])
+    rig.pass_time(2 * LIMITS.keep_ms)
+    assert len(rig.participants.told[1]) > told and set(rig.participants.told[1]) == {
+        Verb.PREPARE,
+        Verb.COMMIT,
+    }
+
+
+def test_what_another_has_finished_meanwhile_is_over() -> None:
+    first = left_behind()
+    (keep,) = first.pass_time(LIMITS.keep_ms + 50, lambda effect: isinstance(effect, KeepCommitted))
+    second = Rig("C2", first.log, Participants([Vote.OK, Vote.OK]))
+    second.now_ms = first.now_ms
+    second.pass_time(LIMITS.elsewhere_ms)
+    assert not first.log.participants and first.log.outcomes[ID].verdict is Verdict.COMMIT
+    first.perform(keep)
+    assert not first.core.transactions
 
 
 # Two coordinators

@@ -1,0 +1,84 @@
+"""A set has forgotten a branch that it committed, when another coordinator takes its transaction up (T4, T5).
+
+COMMIT is decided over two sets. The first one commits, and the coordinator does not reach the second one for so long that the
+outcome of the first branch is forgotten: there were too many others. Then that coordinator dies, and another one takes the
+transaction up. It must not report a hazard, which operators would have to look at: all of it has committed.
+So the first one has put into the log who had acknowledged, while the other one was away.
+"""
+
+from dataclasses import replace
+
+from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
+from lockstep.core.decision_log import DecisionKeys, OutcomeEntry, Verdict
+from lockstep.core.ids import SetName
+from lockstep.core.xa import XaStatus
+from lockstep.core.xid import Xid
+from tests.simulation.client import Client
+from tests.simulation.coordinated import LIMITS
+from tests.simulation.options import CoordinationOptions, Options
+from tests.simulation.staging.prepared_branch import (
+    CLUSTER,
+    GLOBAL_ID,
+    decide,
+    prepare,
+    prepared_count,
+    write_participants,
+    xid_of_it,
+)
+from tests.simulation.staging.stage import Stage, calm
+
+SECOND_SET = SetName("s2")
+
+
+def options() -> Options:
+    limits = replace(LIMITS, keep_ms=1_000)
+    coordination = CoordinationOptions(2, 0, 0, 60_000, 5_000, limits)
+    return calm(sets=2, coordination=coordination, outcomes_max=1)
+
+
+def play(stage: Stage) -> None:
+    stage.start()
+    client, world = stage.client("c1"), stage.world
+    client.declare("a")
+    xid = xid_of_it(stage)
+    prepare(stage, client, xid)
+    _prepare_in_second_set(stage, xid)
+    write_participants(stage)
+    decide(stage, Verdict.COMMIT)
+    world.coordinators.start("k1")
+    away = next(entry.primary for entry in world.set_maps() if entry.set_name == SECOND_SET)
+    stage.expect(away != stage.map.primary, "the sets are led by two brokers")
+    stage.cut("k1", away)
+    stage.until(lambda: prepared_count(stage) == 0, what="the first set commits")
+    for _ in range(3):
+        stage.done(client.commit(client.begin()))
+        stage.run(1)
+    core = stage.primary_core(stage.map.primary)
+    assert core is not None
+    stage.expect(core.context.state.outcomes.find_xid(xid.encode()) is None, "its outcome is forgotten")
+    world.coordinators.crash("k1", "killed")
+    world.coordinators.start("k2")
+    key = DecisionKeys(CLUSTER).outcome(GLOBAL_ID)
+    stage.until(lambda: world.etcd.get(key) is not None, what="an outcome")
+    entry = world.etcd.get(key)
+    assert entry is not None
+    outcome = OutcomeEntry.decode(entry.value)
+    stage.expect(outcome.verdict is Verdict.COMMIT and outcome.heuristic is XaStatus.OK, "no hazard")
+    stage.expect(len(client.browse("a")) == 1, "it has committed")
+    stage.mend("k1", away)
+    stage.whole()
+
+
+def _prepare_in_second_set(stage: Stage, first: Xid) -> None:
+    """A branch without operations: that holds its transaction up as any other does."""
+    client = Client(stage.world, "c2", [SECOND_SET])
+    stage.world.clients.append(client)
+    _, _, tag = first.branch_id.decode().partition(":")
+    name = first._replace(branch_id=f"1:{tag}".encode()).encode()
+    for command in (
+        SelectDtxCommand(0),
+        StartCommand(0, name),
+        EndCommand(0, name, 0),
+        PrepareBranchCommand(0, name),
+    ):
+        stage.done(client.sessions[SECOND_SET].submit(command))
