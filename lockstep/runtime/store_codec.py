@@ -46,6 +46,7 @@ SET_NAME_BYTES_MAX = 80
 HEARTBEAT = store_pb2.AppendRequest().SerializeToString()
 """Both ways: a message that says nothing."""
 _FRAMES = BytesWithin(store_pb2.AppendRequest.DESCRIPTOR, "frames", "frames")
+_CHUNK_FRAMES = BytesWithin(store_pb2.AppendResponse.DESCRIPTOR, "state_chunk", "frames")
 _ITEM_ENCODER = msgspec.msgpack.Encoder()
 _ITEM_DECODER = msgspec.msgpack.Decoder(tuple[StateItem, ...])
 
@@ -141,7 +142,7 @@ def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
             assert_never(kind)
 
 
-def encode_answer(answer: AnyStoreAnswer) -> bytes:
+def encode_answer(answer: AnyStoreAnswer) -> Serialized:
     """One message of the Append stream from the store."""
     message = store_pb2.AppendResponse(
         resource_set=answer.set_name, epoch=answer.epoch, incarnation=answer.incarnation
@@ -162,8 +163,8 @@ def encode_answer(answer: AnyStoreAnswer) -> bytes:
             message.installed.SetInParent()
         case StateChunk():
             message.state_chunk.packed_items = _pack(answer.items) if answer.items else b""
-            message.state_chunk.frames.extend(answer.frames)
             message.state_chunk.SetInParent()
+            return _CHUNK_FRAMES.serialize_with(message, answer.frames)
         case ItemsInstalled():
             message.items_installed.SetInParent()
         case StateLoaded():
@@ -184,7 +185,8 @@ def encode_answer(answer: AnyStoreAnswer) -> bytes:
 
 def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
     """Inverse of `encode_answer`; None for a heartbeat. Raises `Rejected`."""
-    message = parse(store_pb2.AppendResponse(), data)
+    rest, frames = _CHUNK_FRAMES.split_from(data)
+    message = parse(store_pb2.AppendResponse(), rest)
     kind = message.WhichOneof("response")
     if kind is None:
         return None
@@ -201,7 +203,7 @@ def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
             return ItemsInstalled(*head)
         case "state_chunk":
             chunk = message.state_chunk
-            return StateChunk(*head, _unpack(chunk.packed_items), tuple(chunk.frames))
+            return StateChunk(*head, _unpack(chunk.packed_items), (*chunk.frames, *frames))
         case "state_loaded":
             loaded = message.state_loaded
             return StateLoaded(*head, LogIndex(loaded.snapshot_index), LogIndex(loaded.log_end))

@@ -27,6 +27,8 @@ from lockstep.runtime.reflection import add_services
 from lockstep.runtime.rpc import Context, hear, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
 from lockstep.runtime.tracing import tracing
+from lockstep.runtime.wire import Serialized
+from lockstep.transport.stream import size_of
 from lockstep.wire.v1 import store_pb2
 from services.store.core.messages import (
     ChunkSent,
@@ -53,7 +55,7 @@ from services.store.store_tracing import StoreTracing
 
 _log = logging.getLogger("lockstep.store")
 
-_Answer = tuple[AnyStoreAnswer | None, bytes]
+_Answer = tuple[AnyStoreAnswer | None, Serialized]
 """What is written; None for a heartbeat."""
 
 
@@ -126,7 +128,7 @@ class StoreServer:
         data = encode_answer(answer)
         if outbox.bytes_waiting > self._settings.unsent_bytes_max:
             outbox.abort()
-        outbox.put((answer, data), len(data), wakes=False)
+        outbox.put((answer, data), size_of(data), wakes=False)
         outbox.write_now(1, partial(_write_now, context))
 
     async def tick(self) -> None:
@@ -199,10 +201,10 @@ class StoreServer:
             event.clear()
             await event.wait()
 
-    async def _write_answers(self, context: Context, stream: int, outbox: Outbox[_Answer]) -> None:
+    async def _write_answers(self, call: Any, stream: int, outbox: Outbox[_Answer]) -> None:
         while answers := await outbox.take(1):
             for answer, data in answers:
-                await context.write(data)
+                await call.write(data)
                 if isinstance(answer, StateChunk):
                     self.feed(ChunkSent(stream))
 

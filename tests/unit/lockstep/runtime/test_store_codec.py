@@ -81,7 +81,7 @@ def test_a_request_comes_back_as_it_was(request_: AnyStoreRequest) -> None:
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
 def test_an_answer_comes_back_as_it_was(answer: AnyStoreAnswer) -> None:
-    assert decode_answer(encode_answer(answer)) == answer
+    assert decode_answer(whole(encode_answer(answer))) == answer
 
 
 @pytest.mark.parametrize("sizes", [(20_000,), (5, 20_000, 0, 70_000)])
@@ -93,6 +93,11 @@ def test_big_frames_come_back_as_small_ones_do(sizes: tuple[int, ...]) -> None:
     assert any(piece is frames[-1] for piece in encoded), "it is copied"
     with pytest.raises(Rejected):
         decode_request(whole(encoded)[:-1])
+    for items in ((), (StateItem(b"key", b"value", True),)):
+        chunk = StateChunk(*HEAD, items, frames)
+        answered = encode_answer(chunk)
+        assert decode_answer(whole(answered)) == chunk
+        assert any(piece is frames[-1] for piece in answered), "it is copied"
 
 
 def test_a_heartbeat_says_nothing() -> None:
