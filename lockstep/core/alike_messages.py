@@ -16,7 +16,7 @@ _Kind = tuple[bytes, bool, int, tuple[tuple[str, str], ...], int]
 class AlikeMessages(Sequence[OutgoingMessage]):
     """`bodies` is not changed any more. All else as in `OutgoingMessage`."""
 
-    __slots__ = ("_content_bytes", "bodies", "headers", "is_durable", "priority", "properties", "ttl_ms")
+    __slots__ = ("bodies", "content_bytes", "headers", "is_durable", "priority", "properties", "ttl_ms")
 
     def __init__(
         self,
@@ -33,14 +33,8 @@ class AlikeMessages(Sequence[OutgoingMessage]):
         self.ttl_ms = ttl_ms
         self.headers = headers
         self.priority = priority
-        self._content_bytes = -1
-
-    @property
-    def content_bytes(self) -> int:
-        """Of all of them: properties and bodies; counted once."""
-        if self._content_bytes < 0:
-            self._content_bytes = sum(map(len, self.bodies)) + len(self.properties) * len(self.bodies)
-        return self._content_bytes
+        self.content_bytes: int | None = None
+        """Of all of them, properties and bodies; None: nobody has counted them yet."""
 
     def __repr__(self) -> str:
         return f"AlikeMessages({len(self.bodies)} of {self.kind})"
@@ -99,5 +93,9 @@ def sizes_of(messages: Sequence[OutgoingMessage]) -> list[int]:
 def size_of_outgoing(messages: Sequence[OutgoingMessage]) -> int:
     """Bytes of their contents together."""
     if isinstance(messages, AlikeMessages):
-        return messages.content_bytes
+        size = messages.content_bytes
+        if size is None:
+            size = sum(map(len, messages.bodies)) + len(messages.properties) * len(messages.bodies)
+            messages.content_bytes = size
+        return size
     return sum(sizes_of(messages))

@@ -188,8 +188,8 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
     if isinstance(messages, AlikeMessages):
         bodies = messages.bodies
         _check_publish(len(bodies), messages.ttl_ms)
-        apart = None
-        if messages.content_bytes < MUCH_BYTES:
+        size, apart = messages.content_bytes, None
+        if size is not None and size < MUCH_BYTES:
             publish.bodies.extend(bodies)
         else:
             apart = fill_bodies(bodies, publish.bodies)
