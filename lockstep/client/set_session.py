@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
 from lockstep.client import session_events as e
+from lockstep.client.room_line import RoomLine
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_line import State
 from lockstep.client.session_settings import SessionSettings
@@ -109,9 +110,7 @@ class SetSession:
         """Some wait, or are being performed in their turn: what comes of them is behind the others."""
         self.reserve = TransactionReserve(self)
         self._closed: asyncio.Future[None] = self.loop.create_future()
-        self._room: dict[int, asyncio.Future[None]] = {}
-        """Who waits for room, in the order in which they came; done: he is to look."""
-        self._last_in_room = 0
+        self._room_line = RoomLine(lambda: self.is_full, self._closed)
         self.feed(e.Learn(Epoch(0), tuple(candidates)))
         self.feed(e.Start())
 
@@ -283,29 +282,9 @@ class SetSession:
     async def room(self) -> None:
         """Returns when the backlog has room for more, to whoever came first. Lets others run now and then, who write what
         gathers."""
-        if (self._room or self.has_complete or self.is_full) and not self._closed.done():
-            await self._line_up()
-
-    async def _line_up(self) -> None:
-        self._last_in_room += 1
-        place = self._last_in_room
-        self.has_complete = False
-        try:
-            while True:
-                future = self._room[place] = self.loop.create_future()
-                if not self.is_full:
-                    self.loop.call_soon(self._call_next)
-                await future
-                if self._closed.done() or (not self.is_full and place == next(iter(self._room))):
-                    return
-        finally:
-            del self._room[place]
-            self._call_next()
-
-    def _call_next(self) -> None:
-        """The first of those who wait looks, where there is room."""
-        if self._room and not self.is_full:
-            _let_look(next(iter(self._room.values())))
+        if (self._room_line.waiting or self.has_complete or self.is_full) and not self._closed.done():
+            self.has_complete = False
+            await self._room_line.line_up()
 
     @property
     def is_full(self) -> bool:
@@ -331,10 +310,8 @@ class SetSession:
     def feed(self, event: e.Input) -> None:
         """One input to the core, and its effects."""
         self._perform_all(self.core.handle(event, now_ms()))
-        if self._room and not self.is_full:
-            # All: what they do now goes out together.
-            for future in self._room.values():
-                _let_look(future)
+        if self._room_line.waiting and not self.is_full:
+            self._room_line.call_all()
 
     def _perform_all(self, effects: Sequence[e.Effect]) -> None:
         """In their order, and in turns where they are many: with a primary go the deliveries of thousands of consumers.
@@ -498,15 +475,9 @@ class SetSession:
         for port in self._consumers.values():
             port.stop(code, message or "the session is closed")
         self._consumers.clear()
-        for future in self._room.values():
-            _let_look(future)
+        self._room_line.call_all()
         if not self._closed.done():
             self._closed.set_result(None)
-
-
-def _let_look(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 def _ends_session(event: e.Received | e.StreamLost) -> bool:
