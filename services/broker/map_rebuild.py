@@ -85,10 +85,12 @@ class MapRebuild:
 
     async def rebuild_map(self, request: pb.RebuildMapRequest) -> pb.RebuildMapResponse:
         """Raises `Rejected` (ILLEGAL_STATE) when a set cannot be rebuilt, or something changed meanwhile: no entry is written."""
-        known = await self._read_etcd()
-        surveys, silent = await self._survey_all(known.members, with_names=True, fences=())
         without = {BrokerId(broker) for broker in request.without}
-        plans = self._plan(known, surveys, without)
+        known, surveys, silent, plans = await self._look(without)
+        if request.rebuild and any(plan.is_lead_doubtful for plan in plans):
+            # A lease that came back with etcd, and that nobody renews, has ended then.
+            await asyncio.sleep(self._lease_seconds + LEASE_MARGIN_SECONDS)
+            known, surveys, silent, plans = await self._look(without)
         response = encode_plans(plans, silent)
         rebuilt = [plan for plan in plans if plan.verdict is Verdict.REBUILT]
         if not request.rebuild:
@@ -115,6 +117,14 @@ class MapRebuild:
         return response
 
     # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def _look(
+        self, without: Collection[BrokerId]
+    ) -> tuple[ClusterView, _Surveys, list[BrokerId], list[SetPlan]]:
+        """(what etcd knows, what the disks say, brokers that could not be asked, what follows from that)."""
+        known = await self._read_etcd()
+        surveys, silent = await self._survey_all(known.members, with_names=True, fences=())
+        return known, surveys, silent, self._plan(known, surveys, without)
 
     async def _read_etcd(self) -> ClusterView:
         """etcd as it is now; this process's own view may lag."""

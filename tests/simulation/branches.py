@@ -61,6 +61,7 @@ MUST_BE_REACHED: dict[str, str] = {
     "note: stopped": "R1, R2: a reign that is over",
     "note: swap in doubt": "R3, R4: a swap whose answer was lost",
     "outcome: committed": "T5: GetOutcome",
+    "map rebuilt": "R1, history 26: an etcd that was set back is found out, and operators know a way on",
     "outcome: open": "T5: GetOutcome of an open transaction, without a fence",
     "outcome: rolled back": "T5: GetOutcome of a fenced or aborted transaction",
     "promotion: memory whole": "R5: promotion of a member that kept its memory",

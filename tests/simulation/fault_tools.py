@@ -19,6 +19,8 @@ class FaultTools:
         self.counts: Counter[str] = Counter()
         self._is_active = False
         self._disks_lost = 0
+        self._is_set_back = False
+        """etcd was, or is about to be."""
 
     def _if_active(self, fault: Callable[..., None], *arguments: object) -> None:
         if self._is_active:

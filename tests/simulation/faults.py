@@ -4,18 +4,20 @@ Law: at any moment enough is left for every promise to hold: a disk is lost only
 every set. Everything that was broken is whole again after `heal`.
 """
 
-from tests.simulation.coordinator_faults import CoordinatorFaults
 from tests.simulation.etcd_faults import EtcdFaults
 from tests.simulation.loop import MS
+from tests.simulation.options import ETCD_SET_BACK
 from tests.simulation.process_faults import ProcessFaults
 from tests.simulation.storage_faults import StorageFaults
 
 
-class Faults(ProcessFaults, CoordinatorFaults, EtcdFaults, StorageFaults):
+class Faults(ProcessFaults, EtcdFaults, StorageFaults):
     """Lives as long as its world; `start` begins and `heal` ends the safety phase's faults."""
 
     def start(self) -> None:
         self._is_active = bool(self._world.options.faults)
+        if ETCD_SET_BACK in self._world.options.faults:
+            self._world.backups.start()
         self._next()
 
     def heal(self) -> None:

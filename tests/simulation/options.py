@@ -42,7 +42,9 @@ FAULT_KINDS = (
     "restart with a lost disk",
 )
 """Kinds that a seed may draw; `tests/simulation/faults.py` does them."""
-RARE_KINDS = ("restart with one disk left",)
+ONE_DISK_LEFT = "restart with one disk left"
+ETCD_SET_BACK = "etcd set back"
+RARE_KINDS = (ONE_DISK_LEFT, ETCD_SET_BACK)
 """Kinds that few seeds have."""
 
 
@@ -148,6 +150,10 @@ ONE_LEFT_SHARE = 0.2
 """Of seeds in which all disks but one may be lost at once."""
 
 
+SET_BACK_SHARE = 0.2
+"""Of seeds in which etcd may be restored from a backup."""
+
+
 def draw(seed: int) -> Options:
     """The options of a seed."""
     random = Random(f"options {seed}")
@@ -159,7 +165,9 @@ def draw(seed: int) -> Options:
     subscriber = Random(f"has subscriber {seed}")
     is_minimum_all = Random(f"minimum {seed}").random() < ALL_SHARE
     if Random(f"disks {seed}").random() < ONE_LEFT_SHARE:
-        kinds += RARE_KINDS
+        kinds += (ONE_DISK_LEFT,)
+    if Random(f"etcd set back {seed}").random() < SET_BACK_SHARE:
+        kinds += (ETCD_SET_BACK,)
     return Options(
         seed=seed,
         min_in_sync=random.choice((1, 2, 2, 2)),

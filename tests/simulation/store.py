@@ -39,7 +39,15 @@ from services.store.core.messages import (
     StreamClosed,
     Tick,
 )
-from services.store.core.requests import FramesRead, ReadContents, ReadFrames, ReadRefused, SetStatus
+from services.store.core.requests import (
+    FenceSet,
+    FramesRead,
+    ReadContents,
+    ReadFrames,
+    ReadRefused,
+    SetStatus,
+    SurveySet,
+)
 from tests.simulation.checkers.record import JournalReading
 from tests.simulation.hellos import StoreHello, StorePing, StorePong
 from tests.simulation.loop import MS, SECOND
@@ -115,7 +123,7 @@ class Store(Process):
         elif isinstance(message, StoreHello):
             if message.set_name is not None and stream in self._streams:
                 self._streams[stream].send(StorePong())
-        elif isinstance(message, ReadContents):
+        elif isinstance(message, ReadContents | FenceSet | SurveySet):
             self._handle(ReaderRequested(stream, message))
         else:
             if isinstance(message, BeginInstall):

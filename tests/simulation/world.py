@@ -22,6 +22,7 @@ from tests.simulation.coordinators import Coordinators
 from tests.simulation.disk import VirtualDisk
 from tests.simulation.disk_faults import DiskFaults
 from tests.simulation.etcd import Etcd
+from tests.simulation.etcd_backups import EtcdBackups
 from tests.simulation.faults import Faults
 from tests.simulation.history import History
 from tests.simulation.limits import replica_settings, store_limits
@@ -80,6 +81,7 @@ class World:
         self.subscribers: list[Subscriber] = []
         """Groups of readers of committed events."""
         self.coordinators = Coordinators(self)
+        self.backups = EtcdBackups(self)
         self.etcd.execute(self._create_sets)
 
     # --- building -------------------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ class SetPlan:
     """The entry to write, when it is to be rebuilt."""
     disks: tuple[DiskFound, ...] = ()
     problem: str = ""
+    is_lead_doubtful: bool = False
+    """etcd was set back, and says that somebody leads it: his lease may have come back with it, and he may be gone or deposed."""
     unheard: tuple[BrokerId, ...] = ()
     """Configured brokers whose disks were not heard of, are not whole, or have another in their place."""
 
@@ -112,7 +114,7 @@ def plan_set(
     """
     disks = tuple(sorted((disk for disk in found if disk.is_used), key=lambda disk: disk.broker))
     if etcd.is_led:
-        return SetPlan(set_name, Verdict.LED, disks=disks)
+        return _led(set_name, etcd, disks, without)
     if not disks and etcd.set_map is None:
         return None
     if etcd.set_map is not None and not any(_is_ahead(disk, etcd, etcd.set_map) for disk in disks):
@@ -152,6 +154,23 @@ def plan_set(
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
     entry = _entry(newest, usable, epoch, by)
     return SetPlan(set_name, Verdict.REBUILT, entry, disks, unheard=unheard)
+
+
+def _led(
+    set_name: SetName, etcd: EtcdKnows, disks: tuple[DiskFound, ...], without: Collection[BrokerId]
+) -> SetPlan:
+    """Of whoever leads, as etcd says, no disk of its history may have seen a successor: one that knows nothing of that is in sync
+    in the entry, and would be promoted next, in a generation in which nobody tells any more.
+    """
+    epoch = etcd.set_map.epoch if etcd.set_map is not None else Epoch(0)
+    for disk in disks:
+        if disk.highest_epoch > epoch and disk.generation in etcd.lineage and disk.broker not in without:
+            problem = (
+                f"etcd says that somebody leads epoch {epoch}, and the disk of {disk.broker} has seen {disk.highest_epoch}: "
+                "run it again when that lease has ended"
+            )
+            return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, is_lead_doubtful=True)
+    return SetPlan(set_name, Verdict.LED, disks=disks, is_lead_doubtful=etcd.is_set_back)
 
 
 def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:

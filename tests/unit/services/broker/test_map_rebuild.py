@@ -1,5 +1,6 @@
-"""Looking at disks for a rebuilt map: a set that somebody leads is fenced for nobody."""
+"""Looking at disks for a rebuilt map: a set that somebody leads is fenced for nobody; looked at again where that is doubtful."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,8 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
+from services.broker import map_rebuild
+from services.broker.core.map_rebuilding import SetPlan, Verdict
 from services.broker.map_rebuild import MapRebuild
 
 LED, UNLED, UNKNOWN = SetName("led"), SetName("unled"), SetName("unknown")
@@ -55,3 +58,21 @@ async def test_looking_alone_fences_nothing() -> None:
     disk = Disk()
     await rebuild(disk).survey_disk(pb.SurveyDiskRequest(with_names=True))
     assert disk.fenced == []
+
+
+@pytest.mark.parametrize("is_rebuild", [True, False])
+async def test_a_lead_that_may_be_of_before_is_looked_at_again_when_its_lease_has_ended(
+    is_rebuild: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    async def look(*_: object) -> object:
+        looks.append(asyncio.get_running_loop().time())
+        plan = SetPlan(LED, Verdict.LED, is_lead_doubtful=len(looks) == 1)
+        return SimpleNamespace(is_set_back=False), {}, [], [plan]
+
+    monkeypatch.setattr(MapRebuild, "_look", look)
+    monkeypatch.setattr(map_rebuild, "LEASE_MARGIN_SECONDS", 0.1)
+    await rebuild(Disk()).rebuild_map(pb.RebuildMapRequest(rebuild=is_rebuild))
+    assert len(looks) == 1 + is_rebuild
+    assert not is_rebuild or looks[1] - looks[0] >= 1.1

@@ -142,6 +142,24 @@ def test_set_that_is_led_is_left_alone() -> None:
     assert plan(disk("B1"), etcd=etcd).verdict is Verdict.LED
 
 
+def test_a_lead_is_doubtful_in_an_etcd_that_was_set_back() -> None:
+    """The lease may have come back with it."""
+    known = EtcdKnows(entry(), 11, True, Lineage("old"))
+    assert not plan(disk("B1"), etcd=known).is_lead_doubtful
+    found = plan(disk("B1"), etcd=replace(known, is_set_back=True))
+    assert found.verdict is Verdict.LED and found.is_lead_doubtful
+
+
+def test_a_lead_of_which_a_disk_has_seen_the_successor_is_not_left_alone() -> None:
+    """In a new generation a disk that slept through it would be promoted without what was acknowledged since."""
+    known, disks = EtcdKnows(entry(epoch=3), 11, True, Lineage("old")), (disk("B1"), disk("B2"))
+    found = plan(*disks, etcd=known)
+    assert found.verdict is Verdict.STUCK and found.is_lead_doubtful
+    assert found.problem.endswith("run it again when that lease has ended")
+    assert plan(*disks, etcd=known, without=("B1", "B2")).verdict is Verdict.LED
+    assert plan(*disks, etcd=replace(known, lineage=Lineage("other"))).verdict is Verdict.LED
+
+
 def test_set_that_etcd_has_right_is_left_alone() -> None:
     etcd = EtcdKnows(entry(), 11, False, Lineage("old"))
     assert plan(disk("B1"), disk("B2"), disk("B3"), etcd=etcd).verdict is Verdict.CURRENT
