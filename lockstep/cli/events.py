@@ -37,7 +37,7 @@ def groups(brokers: Brokers = DEFAULT_BROKERS, json: Json = False) -> None:
             notes = {name: {"left_behind": set_names} for name, set_names in left_behind.items()}
             print_json({name: _plain(offsets) | notes.get(name, {}) for name, offsets in found.items()})
             return
-        made = table("group", "resource set", "#acknowledged", "#epoch", "")
+        made = table("GROUP", "SET", "#ACKNOWLEDGED", "#EPOCH", "")
         for name, offsets in found.items():
             for set_name, offset in offsets.items():
                 note = "left behind" if set_name in left_behind.get(name, ()) else ""

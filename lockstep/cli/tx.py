@@ -89,7 +89,7 @@ def list_branches(
             answers.check()
             known.check()
             return
-        made = table("xid", "set", "state", "decision", "#age", "#operations", "sessions")
+        made = table("XID OR TRANSACTION", "SET", "STATE", "DECISION", "#AGE", "#OPERATIONS", "SESSIONS")
         for set_name, branch in found:
             age = f"{_age_seconds(branch):.0f} s" if branch.since_ms else "?"
             made.add_row(
@@ -144,11 +144,10 @@ def show(
             answers.check()
             known.check()
             return
-        for each in shown:
-            made = table("", "")
-            for name, value in each.items():
-                made.add_row(name, str(value))
-            show_table(made)
+        for place, each in enumerate(shown):
+            if place:
+                console.print()
+            _show(each)
         answers.check()
         known.check()
 
@@ -350,6 +349,32 @@ def _as_json(set_name: str, branch: BranchDescription, known: Decided) -> dict[s
         shown["decision"] = state_name(entry.state)
         shown["participants"] = participants_as_json(entry)
     return shown
+
+
+def _show(found: dict[str, Any]) -> None:
+    """One branch, or a transaction without any, for people: what is known of it, and then its participants."""
+    facts = table("", "")
+    for name, value in found.items():
+        match name, value:
+            case "participants", _:
+                continue
+            case "age_seconds", float():
+                facts.add_row("AGE", f"{value:.0f} s")
+            case _, list():
+                facts.add_row(_heading(name), ", ".join(value) or "-")
+            case _:
+                facts.add_row(_heading(name), "-" if value in (None, "") else str(value))
+    facts.show_header = False
+    show_table(facts)
+    if found.get("participants"):
+        participants = table("PARTICIPANT", "VOTE", "ENDED")
+        for one in found["participants"]:
+            participants.add_row(one["participant"], one["vote"] or "-", one["ended"] or "-")
+        show_table(participants)
+
+
+def _heading(name: str) -> str:
+    return name.removesuffix("_seconds").replace("_", " ").upper()
 
 
 def _say(json: bool, done: dict[str, str]) -> None:

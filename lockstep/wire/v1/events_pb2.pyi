@@ -8,7 +8,7 @@ lies below it in all of its sets, or in none. So who reads from cut to cut never
 (*group*) is durable: what it has not acknowledged is kept, bounded by the brokers' settings.
 
 Any broker serves any call; backups should be asked to read, so that readers cost the primary nothing. Errors are gRPC errors with the
-number of lockstep.core.errors.ErrorCode in the trailing metadata `lockstep-code`: OUT_OF_RANGE (the log no longer has what is asked
+number of docs/errors.md in the trailing metadata `lockstep-code`: OUT_OF_RANGE (the log no longer has what is asked
 for: below the low-water mark, or owed to a group that was left behind; nobody skips it silently), WRONG_EPOCH (FAILED_PRECONDITION: an
 offset names what is not in this log), NOT_FOUND (no such group or resource set), UNAVAILABLE (this broker cannot answer now: ask
 another one, or again).

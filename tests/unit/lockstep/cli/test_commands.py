@@ -1,5 +1,6 @@
 """The command line against a fake broker: what it prints, and how it fails."""
 
+import ast
 import asyncio
 import json
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lockstep.cli import messages, status
+from lockstep.cli import messages, status, tx
 from lockstep.cli.connection import run, show_table, table
 from lockstep.cli.main import app
 from lockstep.cli.messages import check_published
@@ -200,6 +201,45 @@ def test_a_long_name_leaves_room_for_what_is_beside_it(capsys: pytest.CaptureFix
     first, *rows = capsys.readouterr().out.splitlines()
     assert first.split() == ["SET", "QUEUE", "MESSAGES"]
     assert [row.split() for row in rows] == [["one", name, "1234567890"] for name in names]
+
+
+def test_all_tables_of_all_commands_have_headings_of_one_style() -> None:
+    found = [
+        heading.value
+        for path in sorted(Path(messages.__file__).parent.rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "table"
+        for heading in call.args
+        if isinstance(heading, ast.Constant) and isinstance(heading.value, str)
+    ]
+    assert "XID OR TRANSACTION" in found
+    assert [heading for heading in found if heading != heading.upper()] == []
+
+
+def test_a_transaction_is_shown_in_words_and_its_participants_as_a_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tx._show(
+        {
+            "xid": "1:aa:01",
+            "set": "",
+            "age_seconds": 12.3,
+            "sessions": ["s1", "s2"],
+            "distributed_transaction": "aa",
+            "decision": "commit",
+            "participants": [{"participant": "grpc://h:1/p", "vote": "", "ended": "hazard"}],
+        }
+    )
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["XID", "1:aa:01"],
+        ["SET", "-"],
+        ["AGE", "12", "s"],
+        ["SESSIONS", "s1,", "s2"],
+        ["DISTRIBUTED", "TRANSACTION", "aa"],
+        ["DECISION", "commit"],
+        ["PARTICIPANT", "VOTE", "ENDED"],
+        ["grpc://h:1/p", "-", "hazard"],
+    ]
 
 
 def test_a_table_is_no_wider_than_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:

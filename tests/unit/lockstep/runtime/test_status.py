@@ -1,17 +1,31 @@
 """Every error code has a status, and an error survives the way through gRPC."""
 
+import re
+from pathlib import Path
+
 import grpc
 import grpc.aio
 import pytest
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from lockstep.runtime.status import STATUS, error_from, metadata_of
+from lockstep.runtime.status import CODE_KEY, DETAILS_KEY, DOUBT_KEY, STATUS, error_from, metadata_of
 
 
 def rpc_error(
     status: grpc.StatusCode, text: str, metadata: tuple[tuple[str, str | bytes], ...] = ()
 ) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(*metadata), text)
+
+
+def test_the_users_documentation_has_every_code_with_its_number_and_status() -> None:
+    text = (Path(__file__).parents[4] / "docs/errors.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| `(\w+)` \| \S", text, re.MULTILINE)
+    told = [
+        (str(int(code)), code.name, STATUS[code].name) for code in ErrorCode if code is not ErrorCode.NONE
+    ]
+    assert rows == told
+    for key in (CODE_KEY, DOUBT_KEY, DETAILS_KEY):
+        assert f"`{key}`" in text
 
 
 def test_every_code_is_in_the_table() -> None:
