@@ -2,18 +2,25 @@
 
 Law: a durable subscription is one queue, named by its container and link, that is there while nobody listens; a new selector
 or topic is a new subscription (JMS 2.0, 8.3.3), once it is known that it can be had: whoever is refused keeps what he had. One
-whose topic was deleted and made again goes on. Any other queue of a subscription ends with its link.
+whose topic was deleted and made again goes on. So what it is of is marked where no topic's end takes it away: by a binding to an
+exchange of its set that nothing is published to. Any other queue of a subscription ends with its link.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import uuid
 from typing import NamedTuple
 
 from lockstep.core.commands import QueueOptions
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.routing import SELECTOR_ARGUMENT
-from services.proxy.core.addresses import TEMPORARY_QUEUE, Address, subscription_queue
+from services.proxy.core.addresses import (
+    SUBSCRIPTIONS_EXCHANGE,
+    TEMPORARY_QUEUE,
+    Address,
+    subscription_queue,
+)
 from services.proxy.nodes import Nodes
 
 KEY_BYTES_MAX = 255
@@ -34,6 +41,11 @@ class Wanted(NamedTuple):
     """Of the binding."""
     selector: str
 
+    @property
+    def mark(self) -> str:
+        """Which subscription this is, among all that one name may have had."""
+        return hashlib.sha256(repr((self.topic.name, self.key, self.selector)).encode()).hexdigest()
+
 
 async def subscribe(nodes: Nodes, wanted: Wanted) -> str:
     """A queue for one subscriber, as long as he listens; returns its name. Raises `Rejected`."""
@@ -50,12 +62,9 @@ async def subscribe_durably(nodes: Nodes, wanted: Wanted, container: str, subscr
     listens)."""
     name = subscription_queue(container, subscription)
     found = await _find_unused(nodes, name)
-    binding = wanted.topic.name, wanted.key, _arguments(wanted)
     if found is not None and found.consumers:
         raise Rejected(ErrorCode.LOCKED, f"subscription {subscription!r} is in use")
-    if found is not None and not found.bindings and await _bind_again(nodes, wanted, name):
-        return name
-    if found is not None and binding not in found.bindings:
+    if found is not None and not (found.may_be(wanted) and await _go_on(nodes, wanted, name, found)):
         # What is in it goes with it, so the brokers are asked first whether there can be such a binding.
         await nodes.delete_queue(await subscribe(nodes, wanted))
         await nodes.session.delete_queue(name, if_unused=True)
@@ -64,7 +73,7 @@ async def subscribe_durably(nodes: Nodes, wanted: Wanted, container: str, subscr
         _check(wanted)
         set_name = await nodes.session.set_of_target(wanted.topic.name, "")
         await nodes.declare_queue(name, QueueOptions(), set_name)
-        await _bind(nodes, wanted, name)
+        await _bind(nodes, wanted, name, is_durable=True)
     return name
 
 
@@ -78,6 +87,14 @@ class Found(NamedTuple):
 
     consumers: int
     bindings: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
+    """To topics; none: they were deleted."""
+    marks: frozenset[str]
+    """None: an older version made it."""
+
+    def may_be(self, wanted: Wanted) -> bool:
+        """Whether it is that subscription, as far as it says."""
+        is_bound = (wanted.topic.name, wanted.key, _arguments(wanted)) in self.bindings
+        return (is_bound or not self.bindings) and (wanted.mark in self.marks or not self.marks)
 
 
 async def find(nodes: Nodes, queue: str) -> Found | None:
@@ -88,7 +105,9 @@ async def find(nodes: Nodes, queue: str) -> Found | None:
         if rejected.code is ErrorCode.NOT_FOUND:
             return None
         raise
-    return Found(details.consumers, details.bindings)
+    marks = frozenset(key for to, key, _ in details.bindings if to.startswith(SUBSCRIPTIONS_EXCHANGE))
+    bindings = tuple(one for one in details.bindings if not one[0].startswith(SUBSCRIPTIONS_EXCHANGE))
+    return Found(details.consumers, bindings, marks)
 
 
 async def _find_unused(nodes: Nodes, queue: str) -> Found | None:
@@ -112,14 +131,39 @@ def _check(wanted: Wanted) -> None:
             raise Rejected(ErrorCode.INVALID_ARGUMENT, f"{what} has at most {bytes_max} bytes, not {size}")
 
 
-async def _bind(nodes: Nodes, wanted: Wanted, queue: str) -> None:
+async def _bind(nodes: Nodes, wanted: Wanted, queue: str, *, is_durable: bool = False) -> None:
     """Binds a queue that was just made, which does not stay without. Raises `Rejected`."""
     try:
+        if is_durable:
+            await _mark(nodes, wanted, queue)
         await nodes.session.bind(wanted.topic.name, queue, wanted.key, _arguments(wanted))
     except Rejected:
         with contextlib.suppress(LockstepError):
             await nodes.delete_queue(queue)
         raise
+
+
+async def _go_on(nodes: Nodes, wanted: Wanted, queue: str, found: Found) -> bool:
+    """Has a queue that was found what it needs; False: it cannot be had. Raises `Rejected`."""
+    if not found.bindings and not await _bind_again(nodes, wanted, queue):
+        return False
+    if not found.marks:
+        await _mark(nodes, wanted, queue)
+    return True
+
+
+async def _mark(nodes: Nodes, wanted: Wanted, queue: str) -> None:
+    """Raises `Rejected`."""
+    set_name = await nodes.session.set_of_target("", queue)
+    exchange = SUBSCRIPTIONS_EXCHANGE + set_name
+    try:
+        await nodes.session.bind(exchange, queue, wanted.mark)
+    except Rejected as rejected:
+        if rejected.code is not ErrorCode.NOT_FOUND:
+            raise
+        # The first one in its set.
+        await nodes.session.declare_exchange(exchange, "direct", set_name=set_name)
+        await nodes.session.bind(exchange, queue, wanted.mark)
 
 
 async def _bind_again(nodes: Nodes, wanted: Wanted, queue: str) -> bool:

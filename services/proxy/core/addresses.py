@@ -23,6 +23,9 @@ TEMPORARY_TOPIC = "temporary-topic:"
 TEMPORARY_TOPICS_EXCHANGE = "lockstep.temporary-topics"
 """All temporary topics are keys of this exchange, so that nothing is left behind when their proxy dies."""
 SUBSCRIPTION_QUEUE = "subscription:"
+SUBSCRIPTIONS_EXCHANGE = "lockstep.subscriptions."
+"""With the name of a resource set: an exchange there that nothing is published to. Bindings of durable subscriptions to it say
+what these are of, though their topics were deleted."""
 CONTAINER_CLAIM = "container:"
 """Exclusive queues whose names say which containers are connected: names are unique in the cluster (DESIGN 2)."""
 _QUEUES_OF_PROXIES = TEMPORARY_QUEUE, SUBSCRIPTION_QUEUE, CONTAINER_CLAIM

@@ -118,6 +118,39 @@ def test_another_selector_or_topic_is_a_new_durable_subscription(amqp: AmqpClust
         blue.close()
 
 
+def make_topic_again(amqp: AmqpCluster, topic: str) -> None:
+    async def make() -> None:
+        set_name = await amqp.session.set_of_target(topic, "")
+        await amqp.session.delete_exchange(topic)
+        await amqp.session.declare_exchange(topic, "topic", set_name=set_name)
+
+    amqp.run(make())
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"), [("colour = 'red'", ["old", "red"]), ("colour = 'blue'", ["blue"])]
+)
+def test_a_durable_subscription_whose_topic_was_made_again_is_the_same_by_its_selector_alone(
+    amqp: AmqpCluster, selector: str, expected: list[str]
+) -> None:
+    """JMS 2.0, 8.3.3: with another one it is as if the old one had been deleted."""
+    topic = f"again-{expected[0]}"
+    with ProtonClient(amqp.port, container=topic) as client:
+        sender = client.sender(f"topic://{topic}")
+        detach(client, durable(client, topic, "news", "colour = 'red'"))
+        sender.send(Message(body="old", properties={"colour": "red"}))
+        make_topic_again(amqp, topic)
+        again = durable(client, topic, "news", selector)
+        client.sender(f"topic://{topic}").send(
+            Message(body="red", properties={"colour": "red"}),
+            Message(body="blue", properties={"colour": "blue"}),
+        )
+        taken = again.take(len(expected))
+        assert bodies(taken) == expected
+        again.take_nothing()
+        again.close()
+
+
 def test_dynamic_topic_has_subscribers_and_ends_with_its_link(client: ProtonClient) -> None:
     sender = client.sender(None, DynamicTarget(), Capabilities("temporary-topic"))
     subscribers = [client.receiver(sender.address) for _ in range(2)]

@@ -33,6 +33,11 @@ class Topics(StubSession):
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[str, list[tuple[str, str, Any]]] = {}
+        """What binds them to topics."""
+        self.marks: dict[str, list[tuple[str, str, Any]]] = {}
+        """What they are bound to beside, each of them."""
+        self.exchanges: set[str] = set()
+        """Beside the topic."""
         self.made: list[str] = []
         """All that there ever were."""
         self.consumers: list[int] = []
@@ -50,7 +55,7 @@ class Topics(StubSession):
         return self.set, self.batches
 
     async def declare_queue(self, name: str, *_: Any, **__: Any) -> None:
-        self.queues[name] = []
+        self.queues[name], self.marks[name] = [], []
         self.made.append(name)
 
     async def delete_queue(self, name: str, *, if_unused: bool = False, **__: Any) -> int:
@@ -63,13 +68,21 @@ class Topics(StubSession):
         await self.binds.wait()
         if self.is_binding_refused:
             raise Rejected(ErrorCode.NOT_FOUND, "no such exchange")
-        self.queues[queue].append((exchange, key, arguments))
+        if exchange == TOPIC:
+            self.queues[queue].append((exchange, key, arguments))
+        elif exchange in self.exchanges:
+            self.marks[queue].append((exchange, key, arguments))
+        else:
+            raise Rejected(ErrorCode.NOT_FOUND, "no such exchange")
+
+    async def declare_exchange(self, name: str, *_: Any, **__: Any) -> None:
+        self.exchanges.add(name)
 
     async def describe_queue(self, name: str) -> Any:
         if name not in self.queues:
             raise Rejected(ErrorCode.NOT_FOUND, "no such queue")
         consumers = self.consumers.pop(0) if self.consumers else 0
-        return SimpleNamespace(consumers=consumers, bindings=tuple(self.queues[name]))
+        return SimpleNamespace(consumers=consumers, bindings=(*self.marks[name], *self.queues[name]))
 
 
 @pytest.fixture
@@ -199,6 +212,35 @@ async def test_a_durable_subscription_outlives_its_topic_that_is_deleted_and_mad
     await subscribed(client, DURABLE)
     assert topics.made == [name], "it is not made anew, without what was in it"
     assert topics.queues == {name: [(TOPIC, "eu", ())]}
+
+
+@pytest.mark.parametrize("wanted", [{"selector": "colour = 'red'"}, {"key": "us"}])
+async def test_a_durable_subscription_with_another_selector_or_topic_is_a_new_one_though_its_topic_was_deleted(
+    client: RawClient, topics: Topics, wanted: dict[str, str]
+) -> None:
+    """JMS 2.0, 8.3.3: it is as if the old one had been deleted, with what is in it."""
+    await subscribed(client, DURABLE)
+    ((name, bindings),) = topics.queues.items()
+    bindings.clear()
+    await subscribed(client, DURABLE, **wanted)
+    assert topics.made.count(name) == 2
+    assert len(topics.queues[name]) == len(topics.marks[name]) == 1
+    topics.queues[name].clear()
+    await subscribed(client, DURABLE, **wanted)
+    assert topics.made.count(name) == 2, "and that one goes on"
+
+
+async def test_a_durable_subscription_of_an_older_version_goes_on_and_is_marked(
+    client: RawClient, topics: Topics
+) -> None:
+    await subscribed(client, DURABLE)
+    ((name, _),) = topics.queues.items()
+    topics.marks[name].clear()
+    await subscribed(client, DURABLE)
+    assert topics.made == [name] and len(topics.marks[name]) == 1
+    topics.queues[name].clear()
+    await subscribed(client, DURABLE, selector="colour = 'red'")
+    assert topics.made.count(name) == 2
 
 
 async def test_a_durable_subscription_is_not_taken_from_who_came_in_between(
