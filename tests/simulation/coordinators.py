@@ -12,7 +12,6 @@ from tests.simulation.coordinator import Coordinator
 from tests.simulation.distributed import DistributedTransaction
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.quiet_moments import QuietMoments
-from tests.simulation.replica_view import state_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -88,16 +87,4 @@ class Coordinators:
         for process in self.alive():
             if process.core.transactions:
                 found.append(f"{process.name} has {len(process.core.transactions)} transactions in hand")
-        return found + self._branches()
-
-    def _branches(self) -> list[str]:
-        """Branches that are not ended: open ones wait for their time-out, prepared ones for their decision."""
-        found = []
-        for set_map in self._world.set_maps():
-            process = self._world.brokers.get(set_map.primary)
-            state = state_of(process, set_map.set_name) if process is not None and process.is_alive else None
-            transactions = state.transactions if state is not None else None
-            waiting = [*transactions.open(), *transactions.prepared()] if transactions is not None else []
-            if waiting:
-                found.append(f"{set_map.set_name} has {len(waiting)} open or prepared transactions")
         return found

@@ -86,6 +86,21 @@ def at_rest(world: "World") -> list[str]:
     return found
 
 
+def transactions_left(world: "World") -> list[str]:
+    """Those that are not ended: open ones wait for their time-out, or that of a session whose client has left without a word;
+    prepared ones for their decision.
+    """
+    found = []
+    for set_map in world.set_maps():
+        process = world.brokers.get(set_map.primary)
+        state = state_of(process, set_map.set_name) if process is not None and process.is_alive else None
+        transactions = state.transactions if state is not None else None
+        waiting = [*transactions.open(), *transactions.prepared()] if transactions is not None else []
+        if waiting:
+            found.append(f"{set_map.set_name} has {len(waiting)} open or prepared transactions")
+    return found
+
+
 def hands_apart(world: "World") -> list[str]:
     """Sessions that are said to hold what their clients, who are attached, do not have in hand; empty when there are none.
 

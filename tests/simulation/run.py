@@ -19,7 +19,7 @@ from tests.simulation.history import PromiseBroken
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.parts import Parts
-from tests.simulation.replica_view import at_rest, hands_apart, names_astray, view_of
+from tests.simulation.replica_view import at_rest, hands_apart, names_astray, transactions_left, view_of
 from tests.simulation.subscriber import Subscriber
 from tests.simulation.workloads import start_work
 from tests.simulation.workloads.distributing import distribute
@@ -132,7 +132,7 @@ def _liveness(world: World) -> list[str]:
 
 def _moving(world: World) -> list[str]:
     """What is not at rest, or does not agree with the directory."""
-    return at_rest(world) + names_astray(world) + world.coordinators.at_work()
+    return at_rest(world) + names_astray(world) + transactions_left(world) + world.coordinators.at_work()
 
 
 def read_journals(world: World) -> None:
