@@ -52,8 +52,7 @@ def check_committed(outcome: Outcome, pending: Sequence[str] = ()) -> None:
                     ErrorCode.ROLLED_BACK, f"transaction {name} was rolled back", transaction_id=name
                 )
         case _:
-            text = f"the outcome of {name} is {outcome.state.name.lower()}"
-            raise InDoubt(ErrorCode.UNAVAILABLE, text, transaction_id=name)
+            raise _no_outcome(outcome)
     raise _hazard(outcome)
 
 
@@ -75,9 +74,14 @@ def check_rolled_back(outcome: Outcome, pending: Sequence[str] = ()) -> None:
                     ErrorCode.TRANSACTION_FINISHED, f"transaction {name} is committed", transaction_id=name
                 )
         case _:
-            text = f"the outcome of {name} is {outcome.state.name.lower()}"
-            raise InDoubt(ErrorCode.UNAVAILABLE, text, transaction_id=name)
+            raise _no_outcome(outcome)
     raise _hazard(outcome)
+
+
+def _no_outcome(outcome: Outcome) -> InDoubt:
+    name = outcome.transaction_id
+    text = f"the outcome of {name} is {outcome.state.name.lower()}"
+    return InDoubt(ErrorCode.UNAVAILABLE, text, transaction_id=name)
 
 
 def _hazard(outcome: Outcome) -> HeuristicHazard:

@@ -6,23 +6,34 @@ from lockstep.core.inputs import Tick
 from lockstep.core.server_messages import AttachRefused, SessionAttached
 from services.primary.core.handing_on import handed_over, roll_back_unfit
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 from tests.unit.services.primary.test_handing_on import TO, resume
 
 HELD, PART = 12, 4
 
 
-@pytest.mark.parametrize("is_consuming", [False, True])
-def test_what_is_in_hand_behind_a_resumption_is_held(is_consuming: bool) -> None:
-    rig = Rig(PrimarySettings(given_back_max=PART))
-    client, publisher = rig.client(timeout_ms=1000), rig.client()
+def take_all(rig: Rig, client: RigClient) -> None:
+    """It has all messages of a queue in hand."""
+    publisher = rig.client()
     publisher.declare("q")
     publisher.publish("q", *[bytes([number]) for number in range(HELD)])
     client.consume("q", credit=HELD)
+
+
+def time_out(rig: Rig, client: RigClient) -> None:
+    """Its session begins to end."""
     client.lose_stream()
     rig.boottime_ms += 1000
     rig.feed(Tick(SET))
     client.heard.clear()
+
+
+@pytest.mark.parametrize("is_consuming", [False, True])
+def test_what_is_in_hand_behind_a_resumption_is_held(is_consuming: bool) -> None:
+    rig = Rig(PrimarySettings(given_back_max=PART))
+    client = rig.client(timeout_ms=1000)
+    take_all(rig, client)
+    time_out(rig, client)
     client.resume()
     if client.heard_of(AttachRefused):
         return
@@ -39,15 +50,10 @@ def test_what_is_in_hand_behind_a_resumption_is_held(is_consuming: bool) -> None
 def test_what_one_consumer_of_a_session_has_in_hand_goes_to_no_other_one_of_it() -> None:
     """As of a proxy, whose session has the consumers of many clients."""
     rig = Rig(PrimarySettings(given_back_max=PART))
-    worker, publisher = rig.client(timeout_ms=1000), rig.client()
-    publisher.declare("q")
-    publisher.publish("q", *[bytes([number]) for number in range(HELD)])
-    worker.consume("q", credit=HELD)
+    worker = rig.client(timeout_ms=1000)
+    take_all(rig, worker)
     first = dict(worker.in_hand)
-    worker.lose_stream()
-    rig.boottime_ms += 1000
-    rig.feed(Tick(SET))
-    worker.heard.clear()
+    time_out(rig, worker)
     worker.resume()
     if worker.heard_of(AttachRefused):
         return
@@ -64,10 +70,7 @@ def test_a_session_that_goes_on_has_its_exclusive_queues(exclusive: int) -> None
     names = {f"q{number}" for number in range(exclusive)}
     for name in names:
         client.declare(name, is_exclusive=True)
-    client.lose_stream()
-    rig.boottime_ms += 1000
-    rig.feed(Tick(SET))
-    client.heard.clear()
+    time_out(rig, client)
     client.resume()
     if not client.heard_of(AttachRefused):
         assert names <= rig.state.queues.by_name.keys()
@@ -75,14 +78,9 @@ def test_a_session_that_goes_on_has_its_exclusive_queues(exclusive: int) -> None
 
 def test_a_session_that_is_handed_over_amid_its_end_holds_what_its_client_has() -> None:
     rig = Rig(PrimarySettings(given_back_max=PART))
-    client, publisher = rig.client(timeout_ms=1000, outlives_hand_over=True), rig.client()
-    publisher.declare("q")
-    publisher.publish("q", *[bytes([number]) for number in range(HELD)])
-    client.consume("q", credit=HELD)
-    client.lose_stream()
-    rig.boottime_ms += 1000
-    rig.feed(Tick(SET))
-    client.heard.clear()
+    client = rig.client(timeout_ms=1000, outlives_hand_over=True)
+    take_all(rig, client)
+    time_out(rig, client)
     roll_back_unfit(rig.core.context, rig.core.attachments)
     successor = Rig(predecessor=rig, handed=handed_over(rig.core.context, rig.core.attachments, TO))
     resume(successor, client)

@@ -35,6 +35,22 @@ async def test_a_group_begins_at_a_closed_cut_though_backups_lag() -> None:
     assert begun == {ONE: at(2), TWO: at(2)}, "not behind the first half of it"
 
 
+def at_the_tenth_look(rig: Rig, act: Callable[[], None]) -> None:
+    """Something happens while it is asked again and again how branches stand."""
+    original, looks = rig.sources.stands, 0
+
+    async def stands(
+        set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            act()
+        return await original(set_name, xids)
+
+    rig.sources.stands = stands  # type: ignore[method-assign]
+
+
 async def test_a_group_that_begins_waits_for_what_is_being_committed() -> None:
     rig = Rig()
     joint = rig.prepared(ONE, TWO)
@@ -43,19 +59,7 @@ async def test_a_group_that_begins_waits_for_what_is_being_committed() -> None:
         rig.commit(joint, TWO)
 
     rig.sources.before_opening[TWO] = half
-    original = rig.sources.stands
-    looks = 0
-
-    async def stands(
-        set_name: SetName, xids: Sequence[bytes]
-    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
-        nonlocal looks
-        looks += 1
-        if looks == 10:
-            rig.commit(joint, ONE)
-        return await original(set_name, xids)
-
-    rig.sources.stands = stands  # type: ignore[method-assign]
+    at_the_tenth_look(rig, lambda: rig.commit(joint, ONE))
     assert await rig.open() == {ONE: at(2), TWO: at(2)}
 
 
@@ -196,24 +200,15 @@ async def test_a_group_begins_in_a_set_that_came_while_its_first_cut_was_looked_
     def half() -> None:
         rig.commit(first, TWO)
 
+    def others() -> None:
+        rig.sources.names.there = [ONE, TWO, THREE]
+        second = rig.prepared(ONE, THREE)
+        for name in (ONE, THREE):
+            rig.commit(second, name)
+        rig.commit(first, ONE)
+
     rig.sources.before_opening[TWO] = half
-    original = rig.sources.stands
-    looks = 0
-
-    async def stands(
-        set_name: SetName, xids: Sequence[bytes]
-    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
-        nonlocal looks
-        looks += 1
-        if looks == 10:
-            rig.sources.names.there = [ONE, TWO, THREE]
-            second = rig.prepared(ONE, THREE)
-            for name in (ONE, THREE):
-                rig.commit(second, name)
-            rig.commit(first, ONE)
-        return await original(set_name, xids)
-
-    rig.sources.stands = stands  # type: ignore[method-assign]
+    at_the_tenth_look(rig, others)
     begun = await rig.open()
     assert begun == {ONE: at(4), TWO: at(2), THREE: at(2)}, "behind the other half of the second"
 
