@@ -41,6 +41,8 @@ class MapRebuild:
         self.world = world
         self.generations: list[str] = []
         """Those that it has begun."""
+        self.to_stop: list[BrokerId] = []
+        """Brokers that lead by an entry which etcd lacks, as was found last: nothing can be done before they are stopped."""
 
     def attempt(self, generation: str) -> Generator[int, None, None]:
         """Yields microseconds to wait; afterwards the new generation is begun, or everything is as it was."""
@@ -54,6 +56,8 @@ class MapRebuild:
         known, surveys, plans = found
         for plan in plans:
             world.trace(plan.set_name, f"map rebuilding: {plan.verdict.value} {plan.problem}")
+        entries = [known[plan.set_name].set_map for plan in plans if plan.problem and plan.is_lead_doubtful]
+        self.to_stop = [entry.primary for entry in entries if entry is not None]
         if any(plan.verdict is Verdict.STUCK for plan in plans):
             return
         rebuilt = [plan for plan in plans if plan.entry is not None]

@@ -64,6 +64,9 @@ class Operators(Client):
             while self._is_set_back():
                 self._is_done = False
                 yield from self._rebuild.attempt(f"{len(self._rebuild.generations) + 2:08}-rebuilt")
+                for broker in self._rebuild.to_stop:
+                    world.crash_broker(broker, "stopped by operators")
+                    world.loop.after(LOOKS_EVERY_US, world.start_machine, broker)
                 yield LOOKS_EVERY_US
                 self._count_refusals()
 

@@ -159,15 +159,18 @@ def plan_set(
 def _led(
     set_name: SetName, etcd: EtcdKnows, disks: tuple[DiskFound, ...], without: Collection[BrokerId]
 ) -> SetPlan:
-    """Of whoever leads, as etcd says, no disk of its history may have seen a successor: one that knows nothing of that is in sync
-    in the entry, and would be promoted next, in a generation in which nobody tells any more.
+    """Who leads, as etcd says, does it by the last entry that any disk of its history remembers. By an older one a replica may be
+    in sync that lacks what was acknowledged since, and be promoted one day, in a generation in which nobody tells any more.
     """
     epoch = etcd.set_map.epoch if etcd.set_map is not None else Epoch(0)
     for disk in disks:
-        if disk.highest_epoch > epoch and disk.generation in etcd.lineage and disk.broker not in without:
+        if disk.broker in without or disk.generation not in etcd.lineage:
+            continue
+        if disk.highest_epoch > epoch or disk.map_revision > etcd.revision:
+            leader = etcd.set_map.primary if etcd.set_map is not None else "somebody"
             problem = (
-                f"etcd says that somebody leads epoch {epoch}, and the disk of {disk.broker} has seen {disk.highest_epoch}: "
-                "run it again when that lease has ended"
+                f"etcd says that {leader} leads epoch {epoch}, and the disk of {disk.broker} has seen a later entry of the map: "
+                f"run it again when that lease has ended; where it does not end, stop {leader} and start it again"
             )
             return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, is_lead_doubtful=True)
     return SetPlan(set_name, Verdict.LED, disks=disks, is_lead_doubtful=etcd.is_set_back)

@@ -150,12 +150,15 @@ def test_a_lead_is_doubtful_in_an_etcd_that_was_set_back() -> None:
     assert found.verdict is Verdict.LED and found.is_lead_doubtful
 
 
-def test_a_lead_of_which_a_disk_has_seen_the_successor_is_not_left_alone() -> None:
+@pytest.mark.parametrize(("epoch", "revision"), [(3, 11), (4, 10)])
+def test_a_lead_by_an_entry_that_a_disk_has_seen_another_of_is_not_left_alone(
+    epoch: int, revision: int
+) -> None:
     """In a new generation a disk that slept through it would be promoted without what was acknowledged since."""
-    known, disks = EtcdKnows(entry(epoch=3), 11, True, Lineage("old")), (disk("B1"), disk("B2"))
+    known, disks = EtcdKnows(entry(epoch=epoch), revision, True, Lineage("old")), (disk("B1"), disk("B2"))
     found = plan(*disks, etcd=known)
     assert found.verdict is Verdict.STUCK and found.is_lead_doubtful
-    assert found.problem.endswith("run it again when that lease has ended")
+    assert found.problem.endswith("where it does not end, stop B1 and start it again")
     assert plan(*disks, etcd=known, without=("B1", "B2")).verdict is Verdict.LED
     assert plan(*disks, etcd=replace(known, lineage=Lineage("other"))).verdict is Verdict.LED
 
