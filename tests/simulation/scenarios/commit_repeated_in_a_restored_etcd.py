@@ -22,15 +22,14 @@ from lockstep.core.branch_names import (
 from lockstep.core.commands import CommitBranchCommand
 from lockstep.core.decision_log import DecisionKeys, ParticipantsEntry, Verdict
 from lockstep.core.ids import Incarnation
-from services.broker.core.witness import STAMPED_EVERY_MS
 from services.coordinator.core.messages import CommitAsked, RequestId
 from tests.simulation.coordinated import LIMITS
 from tests.simulation.coordinator_calls import call
 from tests.simulation.loop import SECOND
 from tests.simulation.options import CoordinationOptions, Options
-from tests.simulation.scenarios.history_26_decision_lost import forget_etcd, others_write
 from tests.simulation.staging.prepared_branch import CLUSTER, prepare, prepared_count
 from tests.simulation.staging.rebuilt_map import rebuild_map
+from tests.simulation.staging.restored_etcd import restore_behind_all
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
@@ -66,15 +65,7 @@ def play(stage: Stage, case: str) -> None:
     _close(stage, global_id, tag)
     world.etcd.execute(lambda etcd: etcd.put(keys.decision(global_id), Verdict.COMMIT.encode()))
     stage.done(client.session.submit(CommitBranchCommand(0, committed.encode())))
-    others_write(stage, 20)
-    stage.run(2 * STAMPED_EVERY_MS / 1000)
-    stage.power_loss(A, B, C)
-    world.etcd.detained.clear()
-    world.etcd.detain = None
-    world.etcd.restore(old)
-    for broker in (A, B):
-        forget_etcd(world.disks[broker])
-    stage.revive(A, B)
+    restore_behind_all(stage, old)
     stage.until(lambda: stage.epoch == 2, what="s1 led by who knows nothing of it")
     _ask_for_commit(stage, client, global_id, tag)
     stage.run(20)

@@ -32,6 +32,7 @@ from tests.simulation.staging.prepared_branch import (
     xid_of_it,
 )
 from tests.simulation.staging.rebuilt_map import rebuild_map
+from tests.simulation.staging.restored_etcd import forget_etcd, others_write
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 CASES = (
@@ -113,12 +114,6 @@ def play(stage: Stage, case: str) -> None:
     stage.done(client.session.submit(RollbackBranchCommand(0, xid.encode())))
 
 
-def others_write(stage: Stage, count: int) -> None:
-    """Transactions of others, say: all that happens in etcd moves its revision."""
-    for _ in range(count):
-        stage.world.etcd.execute(lambda etcd: etcd.put("/elsewhere", b""))
-
-
 def let_witness_go(backup: Backup, broker: BrokerId) -> None:
     """As if it had been made before that broker was one: nobody waits for it."""
     key = Keys(CLUSTER).stamps
@@ -133,10 +128,3 @@ def forget_stamps(disk: VirtualDisk) -> None:
     for directory in disk.directories.values():
         meta = decode_set_meta(directory.meta)
         directory.meta = encode_meta(msgspec.structs.replace(meta, stamp=""))
-
-
-def forget_etcd(disk: VirtualDisk) -> None:
-    """As if its machine had slept when the others saw its revisions and stamps."""
-    for directory in disk.directories.values():
-        meta = decode_set_meta(directory.meta)
-        directory.meta = encode_meta(msgspec.structs.replace(meta, etcd_revision=0, stamp=""))

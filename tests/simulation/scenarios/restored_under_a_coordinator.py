@@ -6,10 +6,8 @@ lacks, comes late. The coordinator would abort what it finds; but it calls the r
 
 from lockstep.core.commands import RollbackBranchCommand
 from lockstep.core.decision_log import DecisionKeys, Verdict
-from services.broker.core.witness import STAMPED_EVERY_MS
 from tests.simulation.coordinated import LIMITS
 from tests.simulation.options import CoordinationOptions, Options
-from tests.simulation.scenarios.history_26_decision_lost import forget_etcd, others_write
 from tests.simulation.staging.prepared_branch import (
     CLUSTER,
     GLOBAL_ID,
@@ -21,7 +19,8 @@ from tests.simulation.staging.prepared_branch import (
     xid_of_it,
 )
 from tests.simulation.staging.rebuilt_map import rebuild_map
-from tests.simulation.staging.stage import A, B, C, Stage, calm
+from tests.simulation.staging.restored_etcd import restore_behind_all
+from tests.simulation.staging.stage import C, Stage, calm
 
 CASES = ("nothing was lost", "somebody comes late")
 
@@ -48,15 +47,7 @@ def play(stage: Stage, case: str) -> None:
     old = world.etcd.backup()
     world.etcd.detain = lambda call: "ask_decision" in call.operation.__qualname__
     decide(stage, Verdict.COMMIT)
-    others_write(stage, 20)
-    stage.run(2 * STAMPED_EVERY_MS / 1000)
-    stage.power_loss(A, B, C)
-    world.etcd.detained.clear()
-    world.etcd.detain = None
-    world.etcd.restore(old)
-    for broker in (A, B):
-        forget_etcd(world.disks[broker])
-    stage.revive(A, B)
+    restore_behind_all(stage, old)
     world.coordinators.start("k1")
     stage.until(lambda: stage.epoch == 2, what="s1 led by who knows nothing of it")
     stage.run(20)

@@ -14,7 +14,6 @@ from lockstep.core.stamps import Stamps
 from services.broker.core.witness import STAMPED_EVERY_MS
 from tests.simulation.etcd import Entry
 from tests.simulation.options import Options
-from tests.simulation.scenarios.history_26_decision_lost import forget_etcd, others_write
 from tests.simulation.staging.prepared_branch import (
     decide,
     prepare,
@@ -23,6 +22,7 @@ from tests.simulation.staging.prepared_branch import (
     xid_of_it,
 )
 from tests.simulation.staging.rebuilt_map import rebuild_map
+from tests.simulation.staging.restored_etcd import forget_etcd, others_write
 from tests.simulation.staging.stage import ETCD, A, B, C, Stage, calm
 
 

@@ -1,0 +1,36 @@
+"""An etcd that is restored from a backup behind what it had since, and disks that slept through all of that."""
+
+import msgspec
+
+from services.broker.core.witness import STAMPED_EVERY_MS
+from services.store.core.meta import decode_set_meta, encode_meta
+from tests.simulation.disk import VirtualDisk
+from tests.simulation.etcd import Backup
+from tests.simulation.staging.stage import A, B, C, Stage
+
+
+def others_write(stage: Stage, count: int) -> None:
+    """Transactions of others, say: all that happens in etcd moves its revision."""
+    for _ in range(count):
+        stage.world.etcd.execute(lambda etcd: etcd.put("/elsewhere", b""))
+
+
+def restore_behind_all(stage: Stage, backup: Backup) -> None:
+    """Stamps are put, then everybody dies, and etcd comes back from the backup; A and B are revived, and remember nothing."""
+    etcd = stage.world.etcd
+    others_write(stage, 20)
+    stage.run(2 * STAMPED_EVERY_MS / 1000)
+    stage.power_loss(A, B, C)
+    etcd.detained.clear()
+    etcd.detain = None
+    etcd.restore(backup)
+    for broker in (A, B):
+        forget_etcd(stage.world.disks[broker])
+    stage.revive(A, B)
+
+
+def forget_etcd(disk: VirtualDisk) -> None:
+    """As if its machine had slept when the others saw its revisions and stamps."""
+    for directory in disk.directories.values():
+        meta = decode_set_meta(directory.meta)
+        directory.meta = encode_meta(msgspec.structs.replace(meta, etcd_revision=0, stamp=""))
