@@ -6,7 +6,7 @@ Law: what is refused as it comes in is refused on its way out, by the same words
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import lt
+from operator import attrgetter, lt
 from typing import TypeVar, assert_never
 
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ HEADERS_MAX = 60_000
 """Of one publish, of all its messages: six for each where they are as many as sets take."""
 _OF_HEADERS = "headers, each of three fields,"
 _Wire = pb.ClientMessage
+_NAME_AND_VALUE = attrgetter("name", "value")
 Headers = tuple[tuple[str, str], ...]
 _Positions = TypeVar("_Positions", bound=Sequence[QueuePosition])
 
@@ -508,17 +509,14 @@ def _decode_open_consumer(wire: pb.ClientMessage) -> rq.OpenConsumer:
 
 
 def _decode_headers(columns: Iterable[pb.Pairs]) -> list[Headers]:
-    """Of a publish; raises `Rejected` for too many as soon as they are."""
-    headers, count = list[Headers](), 0
-    for column in columns:
-        count += len(column.pairs)
-        check_count(count, HEADERS_MAX, _OF_HEADERS)
-        headers.append(_decode_pairs(column.pairs))
-    return headers
+    """Of a publish; raises `Rejected` for too many before anything is made of them."""
+    of_messages = [column.pairs for column in columns]
+    check_count(sum(map(len, of_messages)), HEADERS_MAX, _OF_HEADERS)
+    return [tuple(map(_NAME_AND_VALUE, pairs)) for pairs in of_messages]
 
 
 def _decode_pairs(pairs: Iterable[pb.Pair]) -> Headers:
-    return tuple((pair.name, pair.value) for pair in pairs)
+    return tuple(map(_NAME_AND_VALUE, pairs))
 
 
 def _decode_positions(positions: Iterable[int]) -> tuple[QueuePosition, ...]:

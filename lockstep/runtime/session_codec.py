@@ -78,6 +78,7 @@ def decode_in_steps(
         data, found = _REQUEST.take_from(data)
         yield
     request = parse(pb.SessionRequest(), data)
+    yield
     set_name = SetName(request.resource_set)
     check_count(len(request.messages), MESSAGES_MAX, "commands and requests")
     messages: list[ClientMessage] = []
