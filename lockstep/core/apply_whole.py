@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import ids_of, publish_at_once, shares_of
 from lockstep.core.apply_transactions import Effects, record_outcome, reply_to_commit
-from lockstep.core.ids import Epoch, LogIndex, TransactionKey, positions_from
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, TransactionKey, positions_from
 from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import PackedMessages, messages_of
 from lockstep.core.records import AppliedRecord, Dequeue, Message, PackedPublish, Prepare, Publish
@@ -74,8 +74,9 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
         elif isinstance(record, Dequeue):
             queue = state.queues.by_id.get(record.queue)
             if queue is not None:
-                locks = queue.locks
-                free = [each for each in record.positions if each not in locks] if locks else record.positions
+                free: Sequence[QueuePosition] = record.positions
+                if queue.locks.pages and (locked := queue.locks.among(free)):
+                    free = [each for each in free if each not in locked]
                 effects.dequeue(queue, free, record.reason, is_durable)
             replies.append(Reply(value=len(record.positions)))
     for ordinal, at, messages, shares, is_durable in sorted(publishes, key=_BY_ORDINAL):

@@ -12,6 +12,7 @@ from lockstep.core.content import Content
 from lockstep.core.content_runs import ContentRun
 from lockstep.core.ids import ORDINAL_BITS, LogIndex, MessageId, index_of
 from lockstep.core.packed_messages import PackedMessages
+from lockstep.core.taking_apart import emptied
 
 SHELF_BITS = ORDINAL_BITS + 6
 """A shelf is for 64 records: of alike messages a few dozen pointers each, of others at most some hundred thousand in all."""
@@ -39,6 +40,12 @@ class Shelf:
             if run is not None:
                 return run.get(message_id)
         return content
+
+    def take_apart(self) -> Iterator[int]:
+        """As `Contents.take_apart`."""
+        yield from emptied(self.runs, lambda run: run[1].count)
+        yield from emptied(self.single)
+        yield from emptied(self.references)
 
     def items(self) -> Iterator[tuple[MessageId, Content]]:
         """All contents, in no order."""

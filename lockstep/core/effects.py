@@ -5,6 +5,8 @@ backups and stores hear nothing that the effects before it did not allow: the re
 it emits what depends on it.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from lockstep.core.branch_names import GlobalId
@@ -185,6 +187,14 @@ class WakeAt(Effect, frozen=True):
     boottime_ms: int
 
 
+class TakeApart(Effect, frozen=True):
+    """Take `work` to its end, in pieces (`Pieces`) between which others have their turns: it empties what nobody has any more.
+    Not answered; with the process it is over, too.
+    """
+
+    work: Iterator[int]
+
+
 class Halt(Effect, frozen=True):
     """Stop the process: going on could break a promise. A stopped broker is safe."""
 
@@ -221,6 +231,7 @@ AnyEffect = (
     | AskDecision
     | LookUpNames
     | WakeAt
+    | TakeApart
     | Halt
     | Note
 )

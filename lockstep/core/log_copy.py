@@ -12,6 +12,7 @@ from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.restoration import UNLIMITED_BYTES
 from lockstep.core.set_state import RECORD_COST, SetState
+from lockstep.core.taking_apart import emptied
 
 _COST_SHIFT = 5
 """Bytes of a frame that cost as much as a unit: were all of them positions of messages, less than that."""
@@ -150,6 +151,12 @@ class LogCopy:
             self.state.clearing.is_in_pieces = True
             self.bodies = ResidentBodies(self.state, self._resident_bytes_max)
             self.is_durable_only = True
+
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has this memory any more: leave nothing of it, in steps that say what they cost (`taking_apart`)."""
+        yield from self.state.take_apart()
+        yield from emptied(self.retained)
+        yield from emptied(self.suffix)
 
     def frames_after(self, index: LogIndex) -> list[Frame]:
         """The frames behind `index` that are kept, oldest first; they reach from `index` + 1 on only if so much is kept."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.core.captures import Captures
 from lockstep.core.ids import LogIndex, TransactionKey
+from lockstep.core.taking_apart import emptied, length_of
 
 if TYPE_CHECKING:
     from lockstep.core.outcomes import Outcome
@@ -86,6 +87,11 @@ class OutcomePages:
             if not page:
                 del pages[number]
             yield key, outcome
+
+    def take_apart(self) -> Iterator[int]:
+        """As `Outcomes.take_apart`."""
+        yield from emptied(self.pages, length_of)
+        yield from emptied(self._order)
 
 
 class CapturedOutcomes:

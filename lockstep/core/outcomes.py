@@ -14,6 +14,7 @@ from lockstep.core.branch_names import begun_ms_of
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.items import META_KEY, Changes, outcome_key
 from lockstep.core.outcome_pages import PAGE_BITS, CapturedOutcomes, OutcomePages, page_of
+from lockstep.core.taking_apart import emptied
 from lockstep.core.transaction_states import HEURISTICS, TransactionState, Transition, after
 
 
@@ -159,6 +160,14 @@ class Outcomes:
             for key, outcome in part:
                 self._keep(key, outcome)
             yield len(part)
+
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has this state any more: leave nothing, in steps that say what they cost (`taking_apart`)."""
+        yield from self._ordinary.take_apart()
+        for others in (self._heuristic, self._late):
+            yield from emptied(others)
+        for xids in self._by_xid:
+            yield from emptied(xids)
 
     def _keep(self, key: TransactionKey, outcome: Outcome) -> None:
         if outcome.state in HEURISTICS:

@@ -9,6 +9,7 @@ from typing import TypeVar, overload
 
 from lockstep.core.content_shelf import SHELF_BITS
 from lockstep.core.ids import QueuePosition
+from lockstep.core.taking_apart import emptied, length_of
 
 _Said = TypeVar("_Said")
 _Otherwise = TypeVar("_Otherwise")
@@ -64,6 +65,22 @@ class PositionTable(Mapping[QueuePosition, _Said]):
         pages = self.pages
         return any((page := pages.get(each >> SHELF_BITS)) is not None and each in page for each in positions)
 
+    def among(self, positions: Iterable[QueuePosition]) -> set[QueuePosition]:
+        """Those of these of which something is said."""
+        pages = self.pages
+        return {
+            each for each in positions if (page := pages.get(each >> SHELF_BITS)) is not None and each in page
+        }
+
+    def those_of(self, positions: Iterable[QueuePosition], said: _Said) -> list[QueuePosition]:
+        """Those of these of which this is said, in their order."""
+        pages = self.pages
+        return [
+            each
+            for each in positions
+            if (page := pages.get(each >> SHELF_BITS)) is not None and page.get(each) == said
+        ]
+
     # --- changing ---
 
     def __setitem__(self, position: QueuePosition, said: _Said) -> None:
@@ -82,6 +99,18 @@ class PositionTable(Mapping[QueuePosition, _Said]):
         page.update(dict.fromkeys(positions, said))
         self._length += len(page) - before
 
+    def say_first(self, positions: Iterable[QueuePosition], said: _Said) -> None:
+        """The same of those of which nothing is said."""
+        number = -1
+        page: dict[QueuePosition, _Said] = {}
+        for position in positions:
+            if position >> SHELF_BITS != number:
+                number = position >> SHELF_BITS
+                page = self._page(position)
+            if position not in page:
+                page[position] = said
+                self._length += 1
+
     def remove(self, positions: Iterable[QueuePosition]) -> None:
         """Nothing is said of these any more, if anything was."""
         pages = self.pages
@@ -93,6 +122,11 @@ class PositionTable(Mapping[QueuePosition, _Said]):
                 self._length -= 1
                 if not page:
                     del pages[number]
+
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has it any more: leave nothing, in steps that say what they cost (`taking_apart`)."""
+        yield from emptied(self.pages, length_of)
+        self._length = 0
 
     def _page(self, position: QueuePosition) -> dict[QueuePosition, _Said]:
         page = self.pages.get(position >> SHELF_BITS)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from lockstep.core.ids import QueuePosition
 from lockstep.core.position_tables import PositionTable
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
+from lockstep.core.taking_apart import emptied
 
 _CHUNK = 512
 """Positions that are moved at most when one comes or goes, or twice as many."""
@@ -55,6 +56,10 @@ class SortedPositions:
         del chunk[place]
         if not chunk:
             del self._chunks[number]
+
+    def take_apart(self) -> Iterator[int]:
+        """As `Priorities.take_apart`."""
+        yield from emptied(self._chunks, len)
 
     def from_(self, start: int, limit: int) -> list[QueuePosition]:
         """Those from `start` on, at most `limit`."""
@@ -124,6 +129,12 @@ class Priorities:
             if level != PRIORITY_DEFAULT:
                 self._levels[position] = level
                 self._positions.setdefault(level, SortedPositions()).add(position)
+
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has this state any more: leave nothing, in steps that say what they cost (`taking_apart`)."""
+        yield from self._levels.take_apart()
+        for positions in self._positions.values():
+            yield from positions.take_apart()
 
     def remove(self, positions: Collection[QueuePosition]) -> None:
         """Entries that are there no more."""

@@ -15,6 +15,7 @@ from lockstep.core.entry_runs import EntryRun
 from lockstep.core.ids import LogIndex, MessageId, QueuePosition, index_of
 from lockstep.core.ids import place as position_at
 from lockstep.core.packed_messages import RUN_MIN
+from lockstep.core.taking_apart import emptied
 
 
 class QueueEntries:
@@ -148,6 +149,11 @@ class QueueEntries:
         return [(pages[number], tuple(some)) for number, some in groupby(positions, self._number_of)]
 
     # --- changing ---
+
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has this state any more: leave no entry, in steps that say what they cost (`taking_apart`)."""
+        pages, self._pages, self._firsts = self._pages, [EntryPage(0)], [0]
+        yield from emptied(pages, lambda page: len(page.order) + 1)
 
     def _put(self, positions: Sequence[QueuePosition], ids: Sequence[MessageId], size: int) -> None:
         """Add entries behind all others. `size`: bytes of all of them."""

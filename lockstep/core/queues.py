@@ -93,7 +93,7 @@ class Queue(QueueEntries):
         """Of entries of which somebody who gave them back said something: as `Annotate` has it, combined."""
         self.priorities: Priorities | None = None
         """Of entries that have another than the default one; None: there is no such entry."""
-        self.locks: dict[QueuePosition, TransactionKey] = {}
+        self.locks: PositionTable[TransactionKey] = PositionTable()
         """Entries that a transaction will remove when it commits."""
         self.bytes = 0
         """Of properties and bodies of all entries."""
@@ -190,12 +190,9 @@ class Queue(QueueEntries):
                 if is_marked or is_durable:
                     self._take_out(tuple(alike), not is_marked, removed)
             marked.remove(removed.positions)
-        for side in (self.delivery_counts, self.expiries, self.deaths, self.annotations):
+        for side in (self.delivery_counts, self.expiries, self.deaths, self.annotations, self.locks):
             if side.pages:
                 side.remove(removed.positions)
-        if self.locks:
-            for position in removed.positions:
-                self.locks.pop(position, None)
         if self.priorities is not None:
             self.priorities.remove(removed.positions)
             if not self.priorities:
@@ -227,20 +224,33 @@ class Queue(QueueEntries):
 
     def lock(self, positions: Iterable[QueuePosition], owner: TransactionKey, is_durable: bool) -> None:
         """Lock entries that are there and free, and durable ones only on behalf of a durable record."""
-        locks = self.locks
-        for position in self.present(positions):
-            if is_durable or not self.is_entry_durable(position):
-                locks.setdefault(position, owner)
+        there = self.present(positions)
+        if not is_durable:
+            there = [position for position in there if not self.is_entry_durable(position)]
+        self.locks.say_first(there, owner)
 
     def locked_by(self, owner: TransactionKey, positions: Iterable[QueuePosition]) -> list[QueuePosition]:
         """Those of these positions that `owner` has locked."""
-        locks = self.locks
-        return [position for position in positions if locks.get(position) == owner]
+        return self.locks.those_of(positions, owner)
 
     def unlock(self, positions: Iterable[QueuePosition]) -> None:
         """Remove the locks on these positions, which are there."""
-        for position in positions:
-            del self.locks[position]
+        self.locks.remove(positions)
+
+    def take_apart(self) -> Iterator[int]:
+        """As of its entries, and what is said of them."""
+        yield from super().take_apart()
+        for side in (
+            self.transient_positions,
+            self.delivery_counts,
+            self.expiries,
+            self.deaths,
+            self.annotations,
+            self.locks,
+        ):
+            yield from side.take_apart()
+        if self.priorities is not None:
+            yield from self.priorities.take_apart()
 
     def annotate(self, positions: Iterable[QueuePosition], annotations: bytes, is_durable: bool) -> None:
         """Combine what is said of entries that are there with what was said before; of durable ones only for a durable record."""

@@ -7,7 +7,7 @@ references, locks, reserved room, names) is computed anew from all items, so tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
@@ -29,11 +29,13 @@ from lockstep.core.item_blocks import LEFT, Block, DeadEntryRunValue, entries_in
 from lockstep.core.items import Item
 from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import RUN_MIN
+from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import Queue
 from lockstep.core.restored_contents import RestoredContents
 from lockstep.core.restored_references import RestoredReferences
 from lockstep.core.sessions import Session
 from lockstep.core.subscriptions import DeletedResource, Group
+from lockstep.core.taking_apart import emptied
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, TxBuffer
 
@@ -46,7 +48,10 @@ TAKEN_IN_ONE = 16
 """Items that are taken in one step."""
 BLOCK_COST, ITEM_COST, BINDING_COST, RUN_COST, ENTRY_COST = 100, 3, 10, 10, 2
 """In microseconds, about: of a block of items, of one alone, of a binding, of a run of entries, of one of them alone."""
+SAID_IN_ONE = 500
+"""Entries of which something is said, that are taken over in one step."""
 _Entry = tuple[QueuePosition, MessageId]
+_Said = TypeVar("_Said")
 
 
 def restore(state: SetState, items: Iterable[Item], resident_bytes_max: int = UNLIMITED_BYTES) -> None:
@@ -293,6 +298,23 @@ class Restoration:
             self.take(part)
             yield sum(BLOCK_COST if is_block(item.key) else ITEM_COST for item in part)
 
+    def take_apart(self) -> Iterator[int]:
+        """It is void, or done with: leave nothing that was on its way, in steps that say what they cost (`taking_apart`)."""
+        for by_queue in (
+            self._entries,
+            self._transient,
+            self._counts,
+            self._expiries,
+            self._deaths,
+            self._annotations,
+            self._entry_runs,
+        ):
+            while by_queue:
+                yield from emptied(by_queue.popitem()[1])
+        for kept in (self._outcomes, self._bindings, self._queues, self._sessions, self._operations):
+            yield from emptied(kept)
+        yield from self._references.take_apart()
+
     def settle(self) -> None:
         """Everything is here: put it in order and derive the rest."""
         for _ in self.settle_in_steps():
@@ -321,6 +343,7 @@ class Restoration:
         yield from self._settle_queues()
         yield from self._settle_transactions()
         self._references.end()
+        yield from self.take_apart()
 
     def _settle_queues(self) -> Iterator[int]:
         """Entries, and what they refer to."""
@@ -336,17 +359,19 @@ class Restoration:
                 for _, ids in queue.restore(entries, with_runs, are_durable):
                     self._references.count(ids, queue.is_durable and are_durable)
                     yield RUN_COST if type(ids) is range else ENTRY_COST * len(ids)
-            queue.delivery_counts.update(self._counts.pop(queue_id, ()))
-            queue.expiries.update(self._expiries.pop(queue_id, ()))
-            queue.deaths.update(self._deaths.pop(queue_id, ()))
-            queue.annotations.update(self._annotations.pop(queue_id, ()))
+            for entries in (durable, transient):
+                yield from emptied(entries)
+            yield from _say(queue.delivery_counts, self._counts.pop(queue_id, []))
+            yield from _say(queue.expiries, self._expiries.pop(queue_id, []))
+            yield from _say(queue.deaths, self._deaths.pop(queue_id, []))
+            yield from _say(queue.annotations, self._annotations.pop(queue_id, []))
             yield 1
 
     def _settle_transactions(self) -> Iterator[int]:
         """Locks and reserved room of all, references of what came."""
         state = self._state
         for queue in state.queues.by_id.values():
-            queue.locks.clear()
+            yield from queue.locks.take_apart()
             queue.reserved_length = queue.reserved_bytes = 0
         yield len(state.queues.by_id)
         for _, buffer in sorted(state.transactions.live.items()):
@@ -369,3 +394,12 @@ class Restoration:
                 yield len(ids)
             if buffer.is_prepared:
                 state.transactions.note_prepared(buffer)
+
+
+def _say(table: PositionTable[_Said], said: list[tuple[QueuePosition, _Said]]) -> Iterator[int]:
+    """What is said of entries, from the last one on, in steps that say what they cost."""
+    while said:
+        some = said[-SAID_IN_ONE:]
+        del said[-SAID_IN_ONE:]
+        table.update(some)
+        yield len(some)

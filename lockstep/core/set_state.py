@@ -37,6 +37,7 @@ from lockstep.core.sessions import Answer, Session, Sessions
 from lockstep.core.snapshot import all_items, one_item
 from lockstep.core.state_listener import StateListener
 from lockstep.core.subscriptions import Subscriptions
+from lockstep.core.taking_apart import emptied
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import Operation, TxBuffer
@@ -73,6 +74,8 @@ class SetState:
         self.transactions = Transactions()
         self.outcomes = Outcomes(self.changes)
         self.subscriptions = Subscriptions(self.changes)
+        self.is_taken_apart = False
+        """Nobody has it any more, and it is being taken apart."""
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._listener: StateListener | None = None
         self.listener = listener
@@ -303,6 +306,24 @@ class SetState:
     def overlay_in_steps(self, items: Sequence[Item]) -> Iterator[int]:
         """The same, in steps that say what they cost (`Pieces`); in between the state is good for nothing."""
         return lay_over(self, items)
+
+    # --- its end --------------------------------------------------------------------------------------------------------
+
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has this state any more: leave nothing of it, in steps that say what they cost (`taking_apart`). Whoever still
+        reads it has to look whether `is_taken_apart`.
+        """
+        self.is_taken_apart = True
+        queues = [*self.queues.by_id.values(), *self.clearing.queues]
+        self.clearing.queues.clear()
+        yield 1
+        yield from self.contents.take_apart()
+        while queues:
+            yield from queues.pop().take_apart()
+        self.queues.by_name.clear()
+        yield from emptied(self.queues.by_id)
+        for part in (self.outcomes, self.transactions, self.sessions, self.exchanges):
+            yield from part.take_apart()
 
     # --- for the functions that apply records --------------------------------------------------------------------------
 

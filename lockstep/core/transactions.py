@@ -5,11 +5,13 @@ its primary alone may know it, by its name. An open one ends with its epoch (DES
 unknown key of an epoch before those never opens anything.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from lockstep.core.ids import LogIndex, QueueId, SessionKey, TransactionKey
 from lockstep.core.records import RollbackReason
-from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
+from lockstep.core.taking_apart import emptied, length_of
+from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, Operation, TxBuffer
 from lockstep.core.xa import BranchState
 
 
@@ -112,6 +114,18 @@ class Transactions:
         for session in list(branch.associations):
             self.dissociate(branch, session)
 
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has this state any more: leave none, in steps that say what they cost (`taking_apart`)."""
+        for others in (self._by_xid, self._open, self._prepared, self.undone):
+            yield from emptied(others)
+        for by_part in (self._by_session, self._touching):
+            yield from emptied(by_part, length_of)
+        while self.live:
+            _, buffer = self.live.popitem()
+            yield from emptied(buffer.operations, _cost_of)
+            yield from emptied(buffer.shares)
+            yield 1
+
     def remove(self, buffer: TxBuffer) -> None:
         if isinstance(buffer, DtxBuffer):
             self.dissociate_all(buffer)
@@ -163,3 +177,8 @@ class Transactions:
         """Open branches that this session is associated with, by key."""
         branches = [self.live[key] for key in sorted(self._by_session.get(session, ()))]
         return [branch for branch in branches if isinstance(branch, DtxBuffer)]
+
+
+def _cost_of(operation: Operation) -> int:
+    """Of letting it go: there may be a million positions in one."""
+    return len(operation.positions) if isinstance(operation, DequeueOperation) else 1

@@ -11,14 +11,15 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from lockstep.core.clock import Now
-from lockstep.core.effects import AnyEffect, Halt, Note, WakeAt
+from lockstep.core.effects import AnyEffect, Halt, Note, TakeApart, WakeAt
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import AnyInput, Tick, Woken
+from lockstep.core.pieces import PIECE_COST
 from lockstep.runtime.clock import read_now
 from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, is_written_down, write_down
 from lockstep.runtime.process import halt
@@ -31,6 +32,8 @@ SLICE_SECONDS = 0.02
 """After so long the drain lets the writers run before it goes on: answers must not wait for a flood of commands."""
 WRITES_MAX = 200
 """Streams that are written to before others have their turn: some milliseconds. A publish may go to thousands."""
+TAKE_APART_PAUSE_SECONDS = 0.002
+"""Between two pieces of what is let go of, which take about as long: nobody waits for it."""
 TRACE_CHARACTERS_MAX = 400
 
 _log = logging.getLogger("lockstep.driver")
@@ -81,6 +84,8 @@ class Driver:
         self._is_watched = is_written_down()
         self._is_traced = _log.isEnabledFor(logging.DEBUG)
         """LOCKSTEP_LOG=DEBUG: every input and effect, for those who look for a bug."""
+        self._left_behind: deque[Iterator[int]] = deque()
+        """Works of `TakeApart`."""
         self.inputs_total = 0
         self.drains_total = 0
         self.busy_seconds = 0.0
@@ -89,6 +94,7 @@ class Driver:
         self.on(Halt, lambda effect: self._halt(f"set {effect.set_name}: {effect.reason}", None))
         self.on(Note, self._log_note)
         self.on(WakeAt, self._wake_at)
+        self.on(TakeApart, self._take_apart)
 
     def on(self, kind: type[_Effect], perform: Callable[[_Effect], None]) -> None:
         """`perform` takes all effects of this type; it must not block, nor feed what it could not have heard."""
@@ -220,6 +226,23 @@ class Driver:
     def _wake_at(self, effect: WakeAt) -> None:
         delay_ms = max(effect.boottime_ms - self._read_now().boottime_ms, 0)
         asyncio.get_running_loop().call_later(delay_ms / 1000, self.feed, Woken(effect.set_name))
+
+    def _take_apart(self, effect: TakeApart) -> None:
+        self._left_behind.append(effect.work)
+        if len(self._left_behind) == 1:
+            asyncio.get_running_loop().call_later(TAKE_APART_PAUSE_SECONDS, self._take_apart_on)
+
+    def _take_apart_on(self) -> None:
+        """A piece of what is left behind, one after the other."""
+        left_behind, cost = self._left_behind, 0
+        while left_behind and cost < PIECE_COST:
+            step = next(left_behind[0], None)
+            if step is None:
+                left_behind.popleft()
+            else:
+                cost += step
+        if left_behind:
+            asyncio.get_running_loop().call_later(TAKE_APART_PAUSE_SECONDS, self._take_apart_on)
 
     def _log_note(self, effect: Note) -> None:
         level = logging.WARNING if effect.is_warning else logging.INFO

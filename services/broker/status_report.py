@@ -6,13 +6,11 @@ else that the process has to do, or the leases of all its sets would end meanwhi
 """
 
 import asyncio
-from collections.abc import Iterator
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import StateDigest
-from lockstep.core.store_protocol import StateItem
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
@@ -111,8 +109,7 @@ class StatusReport:
             report, state = self.replica(set_name), self._state(set_name)
             if state is not None:
                 # At once, before anything else is applied; what is read of it then is as it was.
-                items = state.items_in_pieces(bodies=False)
-                report.state_hash = await hash_in_turns(items)
+                report.state_hash = await hash_in_turns(state)
             self._hash_not_before = loop.time() + HASH_PAUSE * (loop.time() - begun_at)
             return report
 
@@ -184,12 +181,14 @@ def _hear_failure(hashing: "asyncio.Task[pb.Replica]") -> None:
         hashing.exception()
 
 
-async def hash_in_turns(items: Iterator[StateItem | None]) -> str:
-    """As `state_hash` of the state that these items are of, without their bodies."""
+async def hash_in_turns(state: SetState) -> str:
+    """As `state_hash`, of the state as it is now; "" if its replica gives it up before all of it was read."""
     digest = StateDigest()
-    for number, item in enumerate(items):
+    for number, item in enumerate(state.items_in_pieces(bodies=False)):
         if item is None or number % HASHED_ITEMS == 0:
             await asyncio.sleep(0)
+            if state.is_taken_apart:
+                return ""
         if item is not None:
             digest.add(item)
     return digest.hexdigest()

@@ -5,7 +5,7 @@ What it tells a client it drops, and the stream with it, when the lease ended me
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
 from lockstep.core.effects import (
@@ -27,6 +27,7 @@ from lockstep.core.effects import (
     ReleaseName,
     RestoreLeaseKey,
     SwapMap,
+    TakeApart,
     TellBackup,
     TellClient,
     TellPrimary,
@@ -69,6 +70,7 @@ STORE_PING_TICKS = 3
 GATHERED_EVERY = 5
 """Every so many inputs a serving replica is told that more follow, as the driver does where several came together."""
 READ_TIMEOUT_US = 5000 * MS
+TAKE_APART_US = 1 * MS
 
 
 class Broker(Process):
@@ -339,12 +341,19 @@ class Broker(Process):
             case WakeAt():
                 delay_us = (effect.boottime_ms - self.clocks.now().boottime_ms) * MS
                 self.world.loop.after(max(delay_us, 0), self.feed, Woken(effect.set_name))
+            case TakeApart():
+                self._take_apart(effect.work)
             case Halt():
                 self.world.halted(self, effect)
             case Note():
                 self.world.note(self, effect)
             case _:
                 assert_never(effect)
+
+    def _take_apart(self, work: Iterator[int]) -> None:
+        """A step at a time: whoever has still something of it finds less and less."""
+        if next(work, None) is not None:
+            self.world.loop.after(TAKE_APART_US, self._take_apart, work)
 
     def _may_say(self, effect: TellClient) -> bool:
         if effect.serve_until_ms and self.world.parts.is_lease_checked:

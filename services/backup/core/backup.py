@@ -194,12 +194,20 @@ class BackupCore:
         self._following.leave()
         if memory.is_settling:
             # A part of it, which nobody can go on with.
-            memory.copy, memory.is_whole = None, False
+            memory.have(None)
+            memory.is_whole = False
         if memory.copy is not None:
             memory.copy.finish_frame()
+        memory.void_joining()
+        self._store.stop_loading()
         # They would live on in what they refer to: a state is cleared by nobody while one is that clears it.
         memory.pieces.give_up()
         return memory.take_effects()
+
+    def drop_memory(self) -> list[AnyEffect]:
+        """Nobody takes the memory over that this role leaves behind."""
+        self.memory.have(None)
+        return self.memory.take_effects()
 
     def may_set_aside(self, set_map: SetMap, lease_holder: Incarnation | None) -> bool:
         """Whether the disk is damaged, and nobody counts on it any more (R10).

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from lockstep.core.effects import AnyEffect, Note
+from lockstep.core.effects import AnyEffect, Note, TakeApart
 from lockstep.core.ids import DiskId, Epoch, LogIndex, SetName
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.pieces import Pieces
@@ -115,10 +115,27 @@ class BackupMemory:
                     return
         self._applying = None
 
+    def have(self, copy: LogCopy | None) -> None:
+        """This is the memory now, in place of what it was, which nobody has any more."""
+        if self.copy is not None and self.copy is not copy:
+            self.effects.append(TakeApart(self.set_name, self.copy.take_apart()))
+        self.copy = copy
+
+    def stop_joining(self) -> None:
+        """The snapshot that the primary is sending is void, if there is one."""
+        self.void_joining()
+        self.joining = None
+
+    def void_joining(self) -> None:
+        """The same at the end of this core, of which it is asked still how far it came."""
+        if self.joining is not None:
+            self.effects.append(TakeApart(self.set_name, self.joining.take_apart()))
+
     def drop(self) -> None:
         """It does not go with the disk, or with the log, any more."""
         self.has_been_lost = self.has_been_lost or self.copy is not None
-        self.copy, self.is_whole = None, False
+        self.have(None)
+        self.is_whole = False
 
     def become_damaged(self, reason: str) -> None:
         """The disk cannot be gone on with (R10)."""

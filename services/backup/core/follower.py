@@ -78,11 +78,11 @@ class Follower:
         backup = self.backup
         if set_map is None:
             self.backup = None
-            return backup.end() if backup is not None else []
+            return [*backup.end(), *backup.drop_memory()] if backup is not None else []
         effects: list[AnyEffect] = []
         if backup is not None and backup.has_lost_memory:
             # The map may still name the incarnation whose memory is gone: nobody may take this replica for it.
-            effects += backup.end()
+            effects += [*backup.end(), *backup.drop_memory()]
             backup = None
             self._memory_number += 1
         if backup is not None and backup.epoch != set_map.epoch and backup.state is BackupState.LOADING:

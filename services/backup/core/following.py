@@ -123,7 +123,8 @@ class Following:
             return
         if accepted.is_snapshot_whole:
             memory.note("whole snapshot", f"at {accepted.snapshot_index}")
-            memory.copy, memory.is_whole = None, False
+            memory.have(None)
+            memory.is_whole = False
             memory.durable_end = LogIndex(0)
             memory.is_installing = True
             memory.effects.append(self._store.begin_install(accepted))
@@ -163,7 +164,7 @@ class Following:
         if memory.joining is not None and memory.joining.is_half_there:
             memory.state = BackupState.OPENING
         else:
-            memory.joining = None
+            memory.stop_joining()
             memory.state = BackupState.READY
 
     def leave(self) -> None:
@@ -200,7 +201,7 @@ class Following:
             if memory.joining is not joining or memory.state is not BackupState.JOINING:
                 return
         if joining.is_whole:
-            memory.copy = joining.whole_copy()
+            memory.have(joining.whole_copy())
         memory.note("memory whole", f"at {joining.snapshot_index}")
         memory.joining = None
         memory.is_whole = True

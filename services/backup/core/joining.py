@@ -12,6 +12,7 @@ from lockstep.core.replication import Frames, SubscriptionAccepted
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
+from lockstep.core.taking_apart import emptied
 from services.backup.core.settings import BackupSettings
 
 
@@ -62,6 +63,12 @@ class Joining:
         yield from copy.state.overlay_in_steps(self._items)
         copy.is_durable_only = False
         copy.transients_from = max(copy.transients_from, self.snapshot_index)
+
+    def take_apart(self) -> Iterator[int]:
+        """It is void: leave nothing of it, in steps that say what they cost (`taking_apart`)."""
+        yield from emptied(self._items)
+        yield from self._restoration.take_apart()
+        yield from self._state.take_apart()
 
     def whole_copy(self) -> LogCopy:
         """The memory of a newcomer that got everything."""

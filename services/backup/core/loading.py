@@ -61,6 +61,12 @@ class Loading:
         """Nobody wants it any more: what is under way ends."""
         self._is_given_up = True
 
+    def take_apart(self) -> Iterator[int]:
+        """It was given up: leave nothing of it, in steps that say what they cost (`taking_apart`)."""
+        if self._restoration is not None:
+            yield from self._restoration.take_apart()
+        yield from self._copy.take_apart() if self._copy is not None else self._state.take_apart()
+
     def _take_all(self) -> Iterator[int]:
         while self._waiting:
             chunk = self._waiting.popleft()

@@ -7,6 +7,7 @@ only where the two agree on all that the disk knows to be committed; anything el
 from msgspec.structs import replace
 
 from lockstep.core.clock import Now
+from lockstep.core.effects import TakeApart
 from lockstep.core.ids import Epoch, Incarnation, LogIndex
 from lockstep.core.log_copy import LogCopy, agreement
 from lockstep.core.store_protocol import (
@@ -55,15 +56,21 @@ class OwnStore:
         """Become the store's writer in this epoch; it answers with its log's end."""
         memory = self._memory
         if self.loading is not None or (memory.joining is not None and memory.joining.is_half_there):
-            memory.copy = None
+            memory.have(None)
         if memory.joining is not None:
             memory.is_whole = False
-        if self.loading is not None:
-            self.loading.give_up()
-        self.loading = memory.joining = None
+        memory.stop_joining()
+        self.stop_loading()
         memory.state = BackupState.OPENING
         memory.retry_ms = 0
         memory.effects.append(self._words.open())
+
+    def stop_loading(self) -> None:
+        """What it gives back of the disk is void, if that is on its way."""
+        if self.loading is not None:
+            self.loading.give_up()
+            self._memory.effects.append(TakeApart(self._memory.set_name, self.loading.take_apart()))
+            self.loading = None
 
     def lost(self) -> None:
         """The stream to it is gone; it is opened when there is another."""
@@ -75,7 +82,8 @@ class OwnStore:
         """Begin again with a new disk in place of the damaged one."""
         memory = self._memory
         assert memory.opened is not None, "the store has said which disk is damaged"
-        memory.copy, memory.is_whole = None, False
+        memory.have(None)
+        memory.is_whole = False
         memory.state = BackupState.OPENING
         memory.effects.append(self._words.set_aside(memory.opened.disk))
 
@@ -122,8 +130,10 @@ class OwnStore:
         """What is loaded, once it is, becomes this replica's memory; the disk is at hand unless the store was lost meanwhile."""
         memory, loading = self._memory, self.loading
         if loading is not None and loading.is_done:
-            self.loading, memory.copy = None, loading.finish()
-            memory.note("loaded", f"log end {memory.copy.log_end}, applied {memory.copy.state.applied}")
+            copy = loading.finish()
+            self.loading = None
+            memory.have(copy)
+            memory.note("loaded", f"log end {copy.log_end}, applied {copy.state.applied}")
             if memory.state is BackupState.LOADING:
                 self._ready(now)
 

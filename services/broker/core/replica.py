@@ -20,6 +20,7 @@ from lockstep.core.effects import (
     MarkSetBack,
     Note,
     PutPresence,
+    TakeApart,
     TellBackup,
     TellClient,
 )
@@ -44,6 +45,7 @@ from lockstep.core.inputs import (
     Tick,
     Woken,
 )
+from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Frames, HandedOver, SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
 from lockstep.core.store_protocol import Appended, SetOpened
@@ -311,6 +313,7 @@ class Replica:
         streams, until_ms = primary.backups.by_stream, now.boottime_ms + settings.parting_ms
         self._parting = Parting(primary.epoch, streams, until_ms)
         self.primary = None
+        self._take_apart(primary)
         self._candidate.forget()
         self._candidate.wait(now, settings.hand_over_wait_ms)
 
@@ -328,10 +331,17 @@ class Replica:
         """This reign is over: what memory holds may not be what the set has. Begin again from disk as a restarted replica."""
         if self.primary is not None and self.primary.disk_damage:
             self._found_damage = FoundDamage(self.primary.membership.own.disk, self.primary.disk_damage)
+        left = self.primary or (self._taking_over.copy if self._taking_over is not None else None)
+        if left is not None:
+            self._take_apart(left)
         self.primary = self._taking_over = None
         self._candidate.forget()
         self._candidate.wait(now, self.settings.promotion_retry_ms)
         self._free_key()
+
+    def _take_apart(self, left: PrimaryCore | LogCopy) -> None:
+        """Its memory is nobody's any more."""
+        self._effects.append(TakeApart(self.set_name, left.take_apart()))
 
     def _part(self, parting: Parting) -> None:
         """Who followed has heard of the hand-over, or had time enough."""
@@ -360,11 +370,11 @@ class Replica:
         set_map = self.set_map
         if set_map is None:
             if self.backup is not None:
-                self._effects += self.backup.end()
+                self._effects += [*self.backup.end(), *self.backup.drop_memory()]
                 self.backup = None
             return
         if self.backup is not None and self.backup.has_lost_memory:
-            self._effects += self.backup.end()
+            self._effects += [*self.backup.end(), *self.backup.drop_memory()]
             self.backup = None
             self._take_new_name()
         # What is being loaded serves the next epoch as well, and a big disk is not to be begun anew for each.

@@ -4,11 +4,12 @@ Law: what it is not offered stays for others, in its place. What it was not offe
 back: nothing else about a message changes that a selector can see.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import QueuePosition
 from lockstep.core.records import Message
+from lockstep.core.taking_apart import emptied
 from services.primary.core.hands import Hands
 from services.primary.core.lane import SLACK
 from services.primary.core.queue_view import Offered, QueueView
@@ -42,6 +43,10 @@ class ChoosingView(QueueView):
         if len(self.excluded) > self._excluded_max:
             self.excluded = set(self.queue.present(self.excluded))
             self._excluded_max = 2 * len(self.excluded) + SLACK
+
+    def take_apart(self) -> Iterator[int]:
+        yield from super().take_apart()
+        yield from emptied(self.excluded)
 
     def take(self, limit: int, bytes_max: int, end: int, look_max: int) -> Offered:
         """As of any view: what came back first, then along the queue."""

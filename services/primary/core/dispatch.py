@@ -6,10 +6,11 @@ browser takes nothing: what it is shown is told when all that it was read from i
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, place
 from lockstep.core.queues import Queue
+from lockstep.core.taking_apart import emptied, length_of
 from services.primary.core.queue_dispatch import Consumer, Delivery, Drained, QueueDispatch
 from services.primary.core.queue_view import QueueView
 from services.primary.core.read_back import Wanted
@@ -166,7 +167,7 @@ class Dispatch:
 
     def is_held_by(self, session: SessionKey, queue_id: QueueId, positions: Iterable[QueuePosition]) -> bool:
         """Whether the session holds all of these."""
-        return self._queues[queue_id].hands.of(session).issuperset(positions)
+        return self._queues[queue_id].hands.of(session).has_all(positions)
 
     def hold(self, session: SessionKey, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """The session held these when the epoch began: the last primary delivered them."""
@@ -187,7 +188,7 @@ class Dispatch:
     def held_by(self, session: SessionKey) -> dict[QueueId, list[QueuePosition]]:
         """What a session holds, by queue, ascending."""
         return {
-            queue_id: sorted(self._queues[queue_id].hands.of(session)) for queue_id in self.holds_in(session)
+            queue_id: list(self._queues[queue_id].hands.of(session)) for queue_id in self.holds_in(session)
         }
 
     def holds_in(self, session: SessionKey) -> list[QueueId]:
@@ -204,7 +205,7 @@ class Dispatch:
         for queue_id, dispatch in sorted(self._queues.items()):
             for session, positions in dispatch.hands.by_session.items():
                 if positions:
-                    found.setdefault(session, {})[queue_id] = sorted(positions)
+                    found.setdefault(session, {})[queue_id] = list(positions)
         return dict(sorted(found.items()))
 
     def forget_session(self, session: SessionKey) -> None:
@@ -218,13 +219,23 @@ class Dispatch:
         """The queues that end with a session, by id."""
         return [self._queues[queue_id].queue for queue_id in sorted(self._exclusive.get(session, ()))]
 
-    def begin_leaving(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
+    def begin_leaving(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """These are about to leave the queue, and go to nobody, until `end_leaving`."""
         self._queues[queue_id].hands.leaving.update(positions)
 
-    def end_leaving(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
+    def end_leaving(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """They leave now, or are gone."""
         self._queues[queue_id].hands.leaving.difference_update(positions)
+
+    def take_apart(self) -> Iterator[int]:
+        """The epoch is over: leave nothing that is big, in steps that say what they cost (`taking_apart`)."""
+        self._queues.unused.clear()
+        while self._queues:
+            _, dispatch = self._queues.popitem()
+            yield from dispatch.take_apart()
+        yield from emptied(self._invisible, lambda made: len(made[2]) + 1)
+        for each in (self._holders, self._exclusive):
+            yield from emptied(each, length_of)
 
     # --- bodies that are away ---
 

@@ -12,6 +12,7 @@ from lockstep.core.content_shelf import Shelf
 from lockstep.core.ids import LogIndex, QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.set_state import SetState
+from lockstep.core.taking_apart import emptied
 
 _Due = tuple[int, QueueId, QueuePosition]
 """When (TimeMs), and which message."""
@@ -62,6 +63,11 @@ class Expiry:
                 index = following
         self._due_max = 2 * len(self._due) + _SLACK
         self.is_looking = False
+
+    def take_apart(self) -> Iterator[int]:
+        """The epoch is over: nothing is watched, in steps that say what they cost (`taking_apart`)."""
+        for due in (self._due, self._unsure):
+            yield from emptied(due)
 
     def expect(self, queues: Iterable[QueueId]) -> None:
         """A message with an end goes to these queues, now or with its transaction."""

@@ -3,15 +3,16 @@
 Law: what is coming back goes to nobody before that is committed, and holds back whatever is delivered behind it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from lockstep.core.ids import QueuePosition, SessionKey
+from lockstep.core.position_sets import FEW_MAX, PositionSet
 from lockstep.core.queues import Queue
 
 NO_BARRIER = 1 << 63
 """Behind every position."""
-_NOTHING: frozenset[QueuePosition] = frozenset()
+_NOTHING = PositionSet()
 
 
 @dataclass(slots=True)
@@ -19,12 +20,12 @@ class Hands:
     """But for those that a transaction has locked. Lives as long as the queue."""
 
     queue: Queue
-    held: set[QueuePosition] = field(default_factory=set)
-    by_session: dict[SessionKey, set[QueuePosition]] = field(default_factory=dict)
+    held: PositionSet = field(default_factory=PositionSet)
+    by_session: dict[SessionKey, PositionSet] = field(default_factory=dict)
     """The same, of each session that holds some, or did: when it ends nobody looks through what others hold."""
-    coming_back: set[QueuePosition] = field(default_factory=set)
+    coming_back: PositionSet = field(default_factory=PositionSet)
     """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
-    leaving: set[QueuePosition] = field(default_factory=set)
+    leaving: PositionSet = field(default_factory=PositionSet)
     """Dead letters as soon as their bodies have been read: nobody is offered them."""
     barrier: int = NO_BARRIER
     """The first of those that come back; where all have one priority nothing behind it is offered meanwhile, or it would be out
@@ -36,15 +37,30 @@ class Hands:
     _next_back: tuple[int, QueuePosition] | None = None
     """Of those that come back, which is delivered first: (level, negative; position). None: not known."""
 
-    def of(self, session: SessionKey) -> set[QueuePosition] | frozenset[QueuePosition]:
+    def of(self, session: SessionKey) -> PositionSet:
         """What a session holds."""
         return self.by_session.get(session, _NOTHING)
 
+    def hold(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
+        """A session that has been seen here holds these, too."""
+        held, own = self.held, self.by_session[session]
+        if held.pages or len(held.few) + len(positions) > FEW_MAX:
+            held.update(positions)
+            own.update(positions)
+        else:
+            held.few.update(positions)
+            own.few.update(positions)
+
     def let_go(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
         """A session does not hold these any more, which it does."""
-        self.held.difference_update(positions)
-        if positions:
+        held = self.held
+        if held.pages:
+            held.difference_update(positions)
             self.by_session[session].difference_update(positions)
+        elif positions:
+            # Nobody holds more than there are.
+            held.few.difference_update(positions)
+            self.by_session[session].few.difference_update(positions)
 
     def begin_return(self, positions: Collection[QueuePosition]) -> None:
         """Records that are not committed gave these back."""
@@ -55,8 +71,11 @@ class Hands:
 
     def end_return(self, positions: Collection[QueuePosition]) -> None:
         """They are committed."""
+        if not positions:
+            return
         self.coming_back.difference_update(positions)
-        self.barrier = min(self.coming_back, default=NO_BARRIER)
+        first = self.coming_back.first()
+        self.barrier = first if first is not None else NO_BARRIER
         self._next_back = None
 
     def barrier_in(self, level: int) -> int:
@@ -80,9 +99,24 @@ class Hands:
 
     def is_nobodys(self, position: QueuePosition) -> bool:
         """The same of a message that is there."""
-        return (
-            position not in self.held
-            and position not in self.queue.locks
-            and position not in self.coming_back
-            and position not in self.leaving
+        locks, held, back, leaving = self.queue.locks, self.held, self.coming_back, self.leaving
+        return not (
+            (locks.pages and position in locks)
+            or position in (held if held.pages else held.few)
+            or position in (back if back.pages else back.few)
+            or position in (leaving if leaving.pages else leaving.few)
         )
+
+    def not_free(self, positions: Sequence[QueuePosition], is_any_held: bool) -> Set[QueuePosition]:
+        """Those of these, which are there, that are locked, about to leave or held; `is_any_held`: one of them may be."""
+        found = self.queue.locks.among(positions) if self.queue.locks.pages else set()
+        if self.leaving:
+            found |= self.leaving.among(positions)
+        if is_any_held:
+            found |= self.held.among(positions)
+        return found
+
+    def take_apart(self) -> Iterator[int]:
+        """Nobody has it any more: leave nothing, in steps that say what they cost (`taking_apart`)."""
+        for each in (self.held, self.coming_back, self.leaving, *self.by_session.values()):
+            yield from each.take_apart()

@@ -6,7 +6,7 @@ anything at all once the lease is over (R6). An epoch is begun by its own record
     beginning --epoch record committed--> serving --stop, hand over, a higher epoch, a lost store--> stopped
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
 from lockstep.core.clock import Now
@@ -110,6 +110,7 @@ class PrimaryCore:
         `figures`: where to go on counting; `handed`: what the last primary told it (T8), None: nothing that fits.
         """
         self._own = own
+        self._copy = copy
         self.epoch: Epoch = set_map.epoch
         tx_queues = TxQueues()
         own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
@@ -259,6 +260,14 @@ class PrimaryCore:
         self.backups.hand_over(handed_over(self.context, self.attachments, to, is_chosen))
         self._end(f"handed over to {to}")
         return self._take_effects()
+
+    def take_apart(self) -> Iterator[int]:
+        """This reign is over and nobody has its memory any more: leave nothing of it, in steps that say what they cost
+        (`taking_apart`).
+        """
+        context = self.context
+        for part in (self._copy, context.dispatch, context.expiry):
+            yield from part.take_apart()
 
     def _stop(self, reason: str) -> None:
         self._end(reason)

@@ -5,7 +5,7 @@ chooses (by a selector, or because it was excluded from messages) has a view of 
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.asides import PLAIN, Aside
 from lockstep.core.ids import QueueId, QueuePosition, SessionKey
+from lockstep.core.position_sets import PositionSet
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from lockstep.core.server_messages import DeliveredMessage
+from lockstep.core.taking_apart import emptied
 from services.primary.core.browsing_view import BrowsingView
 from services.primary.core.choosing_view import ChoosingView
 from services.primary.core.hands import Hands
@@ -134,6 +136,13 @@ class QueueDispatch:
         for view in (self._main, *self._own_views):
             view.is_gone = True
 
+    def take_apart(self) -> Iterator[int]:
+        """The epoch is over: leave nothing that is big, in steps that say what they cost (`taking_apart`)."""
+        yield from self.hands.take_apart()
+        for view in (self._main, *self._own_views):
+            yield from view.take_apart()
+        yield from emptied(self.consumers)
+
     def drain(self, consumer: Consumer) -> None:
         """Tell with the next delivery that can be, when all of it was delivered that its credit allows."""
         consumer.drains += 1
@@ -222,12 +231,10 @@ class QueueDispatch:
 
     def _hold(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
         hands = self.hands
-        hands.held.update(positions)
-        own = hands.by_session.get(session)
-        if own is None:
-            own = hands.by_session[session] = set()
+        if session not in hands.by_session:
+            hands.by_session[session] = PositionSet()
             self._holders.setdefault(session, {})[self.queue.id] = None
-        own.update(positions)
+        hands.hold(session, positions)
 
     def _finish_drains(self, spent: set[QueueView], out: list[Delivery | Drained]) -> None:
         """Those that have no credit, or whose view has nothing more for them."""

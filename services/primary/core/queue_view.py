@@ -8,13 +8,14 @@ Nothing is kept for a message that waits: a cursor goes along the queue, and onl
 there are priorities, one goes along each level.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Set
 from heapq import heappop, heappush, nsmallest
 
 from lockstep.core.ids import MessageId, QueuePosition
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
+from lockstep.core.taking_apart import emptied
 from services.primary.core.hands import Hands
 from services.primary.core.lane import Lane
 
@@ -25,7 +26,7 @@ MANY = 8
 STEP = 256
 """Positions that are looked up at a time by a view that does not offer everything, or not in the order of positions."""
 Offered = list[tuple[QueuePosition, Message]]
-_NOTHING: frozenset[QueuePosition] = frozenset()
+_NOTHING: Set[QueuePosition] = frozenset()
 
 
 class QueueView(Lane):
@@ -83,6 +84,11 @@ class QueueView(Lane):
         lane = self._lane_of(position) if position is not None else self
         self._read_lane = lane if lane is not self else None
 
+    def take_apart(self) -> Iterator[int]:
+        """Nobody looks through it any more: leave nothing, in steps that say what they cost (`taking_apart`)."""
+        for lane in (self, *self._lanes.values()):
+            yield from emptied(lane.back)
+
     def lane(self, level: int) -> Lane:
         """That of a priority."""
         if level == PRIORITY_DEFAULT:
@@ -118,7 +124,8 @@ class QueueView(Lane):
 
     def _take(self, taken: Offered, limit: int, bytes_max: int, end: int) -> None:
         hands, queue, back = self.hands, self.queue, self.back
-        locks, leaving, barrier = queue.locks, hands.leaving, hands.barrier
+        locks, barrier = queue.locks.pages, hands.barrier
+        leaving = hands.leaving.few or hands.leaving.pages
         size = 0
         while back and len(taken) < limit and size < bytes_max:
             if back[0] >= barrier:
@@ -135,12 +142,13 @@ class QueueView(Lane):
                 taken.append((position, message))
                 size += len(message.body) + len(message.properties)
         while len(taken) < limit and size < bytes_max:
-            held = hands.held if self.cursor < hands.held_to else _NOTHING
             found = queue.positions(self.cursor + 1, limit - len(taken))
             messages = queue.messages(found)
+            is_any_held = self.cursor < hands.held_to
+            not_free = hands.not_free(found, is_any_held) if locks or leaving or is_any_held else _NOTHING
             if (
                 len(messages) >= MANY
-                and not (locks or held or leaving)
+                and not not_free
                 and found[-1] < min(end, barrier)
                 and len(messages) == len(found)
             ):
@@ -157,7 +165,7 @@ class QueueView(Lane):
                 if position >= end or size >= bytes_max:
                     return
                 self.cursor = position
-                if position not in locks and position not in held and position not in leaving:
+                if position not in not_free:
                     taken.append((position, message))
                     size += len(message.body) + len(message.properties)
             if len(messages) < len(found):
@@ -167,7 +175,7 @@ class QueueView(Lane):
                     break
                 if position >= end:
                     break
-                if position not in locks and position not in held and position not in leaving:
+                if position not in not_free:
                     self.is_stalled = True
                     break
                 self.cursor = position

@@ -16,6 +16,7 @@ from lockstep.core.effects import (
     PromoteSelf,
     RestoreLeaseKey,
     SwapMap,
+    TakeApart,
     TellBackup,
     TellPrimary,
     TellStore,
@@ -306,6 +307,9 @@ class Bench:
                     self.feed(StoreSaid(SET, answer))
             elif isinstance(effect, WakeAt) and effect.boottime_ms <= self.now.boottime_ms:
                 self.feed(Woken(SET))
+            elif isinstance(effect, TakeApart):
+                for _ in effect.work:
+                    pass
         self._is_performing = False
 
     def feed(self, given: AnyInput) -> None:

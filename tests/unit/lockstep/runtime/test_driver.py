@@ -3,15 +3,16 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
 
 from lockstep.core.clock import Now
-from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note, WakeAt
+from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note, TakeApart, WakeAt
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick, Woken
+from lockstep.core.pieces import PIECE_COST
 from lockstep.runtime.driver import TICK_SECONDS, WRITES_MAX, Driver
 
 ORDERS = SetName("orders")
@@ -201,3 +202,23 @@ async def test_a_core_is_woken_when_it_asked_for_it() -> None:
     assert core.handled == [Tick(ORDERS)]
     await asyncio.sleep(0.1)
     assert core.handled == [Tick(ORDERS), Woken(ORDERS)]
+
+
+async def test_what_nobody_has_any_more_is_taken_apart_in_pieces_with_turns_of_others_between() -> None:
+    seen: list[int] = []
+    taken = [0, 0]
+
+    def work(number: int) -> Iterator[int]:
+        for _ in range(10):
+            taken[number] += 1
+            yield PIECE_COST
+
+    works = [work(0), work(1)]
+    driver, _, _ = make_driver(lambda given: [TakeApart(ORDERS, works.pop())] if works else [])
+    for _ in range(2):
+        driver.feed(Tick(ORDERS))
+    while sum(taken) < 20:
+        await asyncio.sleep(0)
+        seen.append(sum(taken))
+    assert seen == sorted(seen) and set(seen) == set(range(21)), "a step at a time"
+    assert taken == [10, 10]

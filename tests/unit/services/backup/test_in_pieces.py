@@ -108,6 +108,45 @@ def test_one_whose_epoch_ends_meanwhile_leaves_no_memory_to_the_next() -> None:
     assert bench.core.copy is None
 
 
+def test_a_memory_that_is_dropped_is_taken_apart_and_its_successor_is_not() -> None:
+    bench = laying_over()
+    dropped = bench.core.copy
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    bench.pass_ms(200)
+    turns(bench, 100)
+    assert dropped is not None and bench.core.copy is not None
+    assert [copy.state.is_taken_apart for copy in (dropped, bench.core.copy)] == [True, False]
+
+
+def test_the_memory_that_a_whole_snapshot_replaces_is_taken_apart() -> None:
+    bench = loaded(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    replaced = bench.core.copy
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4)))
+    turns(bench, 100)
+    assert replaced is not None and bench.core.copy is not None
+    assert [copy.state.is_taken_apart for copy in (replaced, bench.core.copy)] == [True, False]
+
+
+def test_half_a_snapshot_that_is_void_is_taken_apart() -> None:
+    bench = loaded(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4), is_last=False))
+    assert bench.core.memory.joining is not None
+    half = bench.core.memory.joining._state
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    bench.pass_ms(200)
+    assert half.is_taken_apart
+
+
+def test_a_role_that_ends_leaves_its_memory_to_the_next_one_or_to_nobody() -> None:
+    bench = loaded(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    copy = bench.core.copy
+    assert copy is not None
+    bench.perform(bench.core.end())
+    assert not copy.state.is_taken_apart
+    bench.perform(bench.core.drop_memory())
+    assert copy.state.is_taken_apart
+
+
 def test_frames_behind_a_whole_snapshot_wait_until_it_is_a_memory() -> None:
     bench = BackupBench(MemoryStore("disk-b"), settings=SMALL)
     turns(bench, 5)

@@ -24,6 +24,7 @@ from lockstep.core.inputs import (
     ClientSaid,
     HandOver,
     LeaseLost,
+    MapSeen,
     PrimarySaid,
     StoreLost,
     StoreSaid,
@@ -904,3 +905,22 @@ def test_a_primary_whose_disk_is_damaged_stops() -> None:
     assert bench.replica.primary is None
     assert bench.wanted(DropLeaseKey)
     assert Epoch(2) == (bench.replica.set_map.epoch if bench.replica.set_map else 0)
+
+
+def test_a_reign_that_is_over_is_taken_apart_and_what_is_loaded_then_is_not() -> None:
+    bench = leading()
+    assert bench.replica.primary is not None
+    state = bench.replica.primary.context.state
+    bench.feed(seen(entry(3, B, min_in_sync=1), 12))
+    assert not bench.replica.is_serving and state.is_taken_apart
+    assert bench.replica.backup is not None and bench.replica.backup.copy is not None
+    assert not bench.replica.backup.copy.state.is_taken_apart
+
+
+def test_the_memory_of_a_set_that_is_removed_is_taken_apart() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=3))
+    bench.feed(seen(entry(1, B, OLD, min_in_sync=1), 10))
+    assert bench.replica.backup is not None and bench.replica.backup.copy is not None
+    state = bench.replica.backup.copy.state
+    bench.feed(MapSeen(SET, None, 12, b"", "g"))
+    assert state.is_taken_apart

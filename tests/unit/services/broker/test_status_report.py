@@ -47,7 +47,7 @@ async def test_a_hash_is_made_in_turns_with_everything_else() -> None:
             await asyncio.sleep(0)
 
     other = asyncio.ensure_future(go_on())
-    found = await hash_in_turns(rig.state.items(bodies=False))
+    found = await hash_in_turns(rig.state)
     is_over.set()
     await other
     assert found == state_hash(rig.state)
@@ -57,10 +57,20 @@ async def test_a_hash_is_made_in_turns_with_everything_else() -> None:
 async def test_what_is_applied_meanwhile_is_not_in_it() -> None:
     rig = a_rig_with_messages()
     before = state_hash(rig.state)
-    hashing = asyncio.ensure_future(hash_in_turns(rig.state.items(bodies=False)))
+    hashing = asyncio.ensure_future(hash_in_turns(rig.state))
     await asyncio.sleep(0)
     rig.client().declare("other")
     assert await hashing == before != state_hash(rig.state)
+
+
+async def test_a_state_that_is_given_up_meanwhile_has_no_hash() -> None:
+    rig = a_rig_with_messages()
+    hashing = asyncio.ensure_future(hash_in_turns(rig.state))
+    await asyncio.sleep(0)
+    assert not hashing.done()
+    for _ in rig.state.take_apart():
+        pass
+    assert await hashing == ""
 
 
 async def test_a_status_has_hashes_only_if_they_are_asked_for() -> None:
