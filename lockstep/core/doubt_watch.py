@@ -5,11 +5,14 @@ a week is in the log a dozen times, not a million. A burst is spread over severa
 longest; nothing is left out. Ages are of the wall clock: they decide when somebody looks, never what becomes of anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
 from lockstep.core.due_times import DueTimes, Key
+
+LOOKED_AT_IN_ONE = 500
+"""In one step of a look at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,24 @@ class DoubtWatch(Generic[Key]):
             self._warnings_due.set(key, since_ms + self._warn_at_age_ms[key])
         return late
 
-    def look(self, since_ms: Mapping[Key, int], wall_ms: int) -> list[Key]:
-        """The same for who does not hear what begins and ends: `since_ms` is all that is in doubt now."""
-        for key in [key for key in self._since_ms if key not in since_ms]:
-            self.over(key)
-        for key, since in since_ms.items():
-            if self._since_ms.get(key) != since:
-                self.begun(key, since)
-        return self.late(wall_ms)
+    def look(self, since_ms: Mapping[Key, int]) -> Iterator[int]:
+        """For who does not hear what begins and ends: `since_ms` is all that is in doubt now. In steps that say what they cost
+        (`Pieces`), between which nobody else says anything.
+        """
+        cost = 0
+        for known in (tuple(self._since_ms), tuple(since_ms)):
+            for key in known:
+                since = since_ms.get(key)
+                if since is None:
+                    self.over(key)
+                elif self._since_ms.get(key) != since:
+                    self.begun(key, since)
+                    cost += 1
+                cost += 1
+                if cost >= LOOKED_AT_IN_ONE:
+                    yield cost
+                    cost = 0
+        yield cost
 
     def figures(self, wall_ms: int) -> DoubtFigures:
         ages = [max(0, wall_ms - since) for since in self._since_ms.values()]

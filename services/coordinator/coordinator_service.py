@@ -16,6 +16,7 @@ from lockstep.client.heuristics import check_committed, check_rolled_back
 from lockstep.core.branch_names import (
     GENERATION_TAG_CHARACTERS,
     GLOBAL_ID_BYTES,
+    PARTICIPANTS_MAX,
     RANDOM_BYTES,
     GenerationTag,
     GlobalId,
@@ -238,8 +239,8 @@ class CoordinatorService:
         return listed
 
     def _named(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
-        """The same of what is to be ended, whoever has it."""
-        listed = tuple(ParticipantName(name) for name in names)
+        """The same of what is to be ended, whoever has it. Of too many there is one more than may be: the core refuses these."""
+        listed = tuple(ParticipantName(name) for name in names[: PARTICIPANTS_MAX + 1])
         for name in listed:
             self._ports.of(name)
         return listed

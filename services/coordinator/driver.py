@@ -38,6 +38,8 @@ from services.coordinator.core.messages import (
     TellBranch,
     Tick,
     Voted,
+    WakeSoon,
+    Woken,
     WriteParticipants,
 )
 from services.coordinator.core.steps import Step
@@ -47,6 +49,9 @@ from services.coordinator.log_port import LogPort
 from services.coordinator.participant_ports import ParticipantPorts
 
 _log = logging.getLogger("lockstep.coordinator")
+
+PAUSE_SECONDS = 0.001
+"""Between two pieces of what is too much for one step."""
 
 Answer = BegunAnswer | EnlistedAnswer | OutcomeAnswer | RecoverAnswer | HeldAnswer | GivenUpAnswer
 
@@ -139,6 +144,8 @@ class CoordinatorDriver:
                 self._reach(effect)
             case Note():
                 self._note(effect)
+            case WakeSoon():
+                asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.feed, Woken())
             case _:
                 assert_never(effect)
 

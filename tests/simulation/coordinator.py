@@ -44,6 +44,8 @@ from services.coordinator.core.messages import (
     TellBranch,
     Tick,
     Voted,
+    WakeSoon,
+    Woken,
     WriteParticipants,
 )
 from services.coordinator.core.steps import Step
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TICK_US = 100 * MS
+WAKE_US = 1 * MS
 CALL_US = 2_000 * MS
 """After which a branch's verb that was not answered is UNREACHABLE; the session goes on with it."""
 
@@ -185,6 +188,8 @@ class Coordinator(Client):
                 )
                 if effect.event == "hazard":
                     self.world.coordinators.hazards.append(f"{effect.global_id.hex()}: {effect.details}")
+            case WakeSoon():
+                self.world.loop.after(WAKE_US, self.feed, Woken())
             case _:
                 assert_never(effect)
 

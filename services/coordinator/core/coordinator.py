@@ -4,6 +4,7 @@ Law: whatever is in memory here can be lost. A request names the whole transacti
 them can end the same one at once: the log decides between them (`transaction.py`).
 """
 
+from collections.abc import Iterator
 from typing import assert_never
 
 from lockstep.core.branch_names import (
@@ -18,6 +19,7 @@ from lockstep.core.clock import Now
 from lockstep.core.decision_log import Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
+from lockstep.core.pieces import Pieces
 from services.coordinator.core.closing import Closing
 from services.coordinator.core.commit_hold import CommitHold
 from services.coordinator.core.context import Context, Conversation
@@ -54,6 +56,8 @@ from services.coordinator.core.messages import (
     State,
     Tick,
     Voted,
+    WakeSoon,
+    Woken,
 )
 from services.coordinator.core.one_phase import OnePhase
 from services.coordinator.core.open_transactions import OpenTransactions
@@ -64,6 +68,8 @@ from services.coordinator.core.transaction import NOTHING_FOUND, STATES, Transac
 from services.coordinator.core.votes import Verb
 
 AnyTransaction = Transaction | OnePhase
+TAKE_UP_COST = 50
+"""Of one transaction that was found in the log, in microseconds about."""
 
 
 class Coordinator:
@@ -80,6 +86,7 @@ class Coordinator:
         self._listing = Listing(self._context)
         self._of_this_life_ms: int | None = None
         """What was begun later was begun in this process's life, by any wall clock; None: nothing was handled yet."""
+        self._pieces = Pieces()
 
     @property
     def transactions(self) -> dict[GlobalId, AnyTransaction]:
@@ -123,6 +130,8 @@ class Coordinator:
                 self._context.hold.drop(given.request, now)
             case Tick():
                 self._tick(now)
+            case Woken():
+                self._go_on()
             case LogListed():
                 self._listed(given, now)
             case Voted() | Completed() | LogWritten() | LogRefused() | LogRead() | LogInDoubt():
@@ -250,8 +259,8 @@ class Coordinator:
     ) -> None:
         if self._listing.take(given.ticket):
             assert isinstance(given, LogInDoubt), "a listing is answered by a list, or not at all"
-            self.doubts.look(self._transactions.values(), now)
-            self._listing.answer(())
+            self._pieces.begin_in_turn(self._answer_listing((), now))
+            self._go_on()
             return
         waiting = self._context.take(given.ticket)
         if waiting is None:
@@ -307,23 +316,35 @@ class Coordinator:
                     self._forget_ended(transaction)
 
     def _listed(self, listed: LogListed, now: Now) -> None:
-        if not self._listing.take(listed.ticket):
-            return
-        self._recovery.listed(self._listing.asked_ms)
-        self.doubts.listed(listed)
+        if self._listing.take(listed.ticket):
+            self._pieces.begin_in_turn(self._take_in(listed, now))
+            self._go_on()
+
+    def _take_in(self, listed: LogListed, now: Now) -> Iterator[int]:
+        """In steps that say what they cost (`Pieces`): there may be a hundred thousand in the log."""
+        yield from self.doubts.listed(listed.transactions)
         taken_up: list[GlobalId] = []
-        for found in self._recovery.orphans(listed, now):
-            if len(taken_up) >= self._limits.recovered_max:
-                break
+        for found in (yield from self._recovery.orphans(listed, self._transactions.__contains__, now)):
             if found.global_id in self._transactions:
-                continue
+                continue  # Somebody has asked for it meanwhile.
             self._context.say(
                 Note("taken_up", found.global_id, f"owner={found.entry.owner} decision={found.decision}")
             )
             self._recovered(found, found_revision=found.revision).begin(now, looks_first=True)
             taken_up.append(found.global_id)
-        self.doubts.look(self._transactions.values(), now)
-        self._listing.answer(tuple(taken_up))
+            yield TAKE_UP_COST
+        self._recovery.listed(self._listing.asked_ms)
+        yield from self._answer_listing(tuple(taken_up), now)
+
+    def _answer_listing(self, taken_up: tuple[GlobalId, ...], now: Now) -> Iterator[int]:
+        yield from self.doubts.look(self._transactions, now)
+        self._listing.answer(taken_up)
+
+    def _go_on(self) -> None:
+        """With what is too much for one step; others have their turn before the next one."""
+        self._pieces.go_on()
+        if self._pieces.works:
+            self._context.say(WakeSoon())
 
     def _recovered(self, found: LoggedTransaction, found_revision: int) -> Transaction:
         """To be aborted, unless the log says that it is decided."""

@@ -4,15 +4,16 @@ Law: it only says so. Ages count from when the list of participants was written,
 from when it was first seen in hand.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.branch_names import GlobalId, branch_xid
 from lockstep.core.clock import Now
-from lockstep.core.doubt_watch import DoubtFigures, DoubtWatch
+from lockstep.core.doubt_watch import LOOKED_AT_IN_ONE, DoubtFigures, DoubtWatch
+from lockstep.core.taking_apart import emptied
 from services.coordinator.core.branches import Branch
 from services.coordinator.core.context import Context
-from services.coordinator.core.messages import LoggedTransaction, LogListed, Note
+from services.coordinator.core.messages import LoggedTransaction, Note
 from services.coordinator.core.one_phase import OnePhase
 from services.coordinator.core.transaction import Transaction
 
@@ -36,27 +37,46 @@ class Doubts:
         self._context = context
         limits = context.limits
         self._watch: DoubtWatch[GlobalId] = DoubtWatch(limits.in_doubt_ms, limits.in_doubt_warnings_max)
-        self._logged: tuple[LoggedTransaction, ...] = ()
+        self._logged: dict[GlobalId, LoggedTransaction] = {}
+        """As of the last listing."""
         self._held_since_ms: dict[GlobalId, int] = {}
 
-    def listed(self, listed: LogListed) -> None:
-        self._logged = listed.transactions
+    def listed(self, transactions: Sequence[LoggedTransaction]) -> Iterator[int]:
+        """All that the log has, in steps that say what they cost (`Pieces`)."""
+        before, self._logged = self._logged, {}
+        for begin in range(0, len(transactions), LOOKED_AT_IN_ONE):
+            some = transactions[begin : begin + LOOKED_AT_IN_ONE]
+            self._logged.update((one.global_id, one) for one in some)
+            yield len(some)
+        # Each is several objects.
+        for cost in emptied(before):
+            yield 4 * cost
 
     def figures(self, wall_ms: int) -> DoubtFigures:
         return self._watch.figures(wall_ms)
 
-    def look(self, held: Iterable[Transaction | OnePhase], now: Now) -> None:
-        """Warns of those that are due. `held`: all in hand."""
-        doubts = {one.global_id: _Doubt(one.entry.written_ms, one) for one in self._logged}
-        since_ms = self._held_since_ms
+    def look(self, held: Mapping[GlobalId, Transaction | OnePhase], now: Now) -> Iterator[int]:
+        """Warns of those that are due, in steps that say what they cost (`Pieces`). `held`: all in hand."""
+        logged, held_since_ms = self._logged, self._held_since_ms
         self._held_since_ms = {}
-        for transaction in held:
-            global_id = transaction.global_id
-            self._held_since_ms[global_id] = since_ms.get(global_id, now.wall_ms)
-            doubt = doubts.setdefault(global_id, _Doubt(self._held_since_ms[global_id]))
-            doubt.held = transaction
-        for global_id in self._watch.look({key: one.since_ms for key, one in doubts.items()}, now.wall_ms):
-            details = _details(global_id, doubts[global_id], now)
+        since_ms: dict[GlobalId, int] = {}
+        for ids in (tuple(logged), tuple(held)):
+            for begin in range(0, len(ids), LOOKED_AT_IN_ONE):
+                some = ids[begin : begin + LOOKED_AT_IN_ONE]
+                for global_id in some:
+                    if global_id in held:
+                        self._held_since_ms[global_id] = held_since_ms.get(global_id, now.wall_ms)
+                    if global_id in logged:
+                        since_ms[global_id] = logged[global_id].entry.written_ms
+                    elif global_id in held:
+                        since_ms[global_id] = self._held_since_ms[global_id]
+                yield len(some)
+        yield from self._watch.look(since_ms)
+        for global_id in self._watch.late(now.wall_ms):
+            doubt = _Doubt(since_ms[global_id], logged.get(global_id), held.get(global_id))
+            if doubt.logged is None and doubt.held is None:
+                continue  # It has ended since.
+            details = _details(global_id, doubt, now)
             self._context.say(Note("in_doubt", global_id, details, is_warning=True))
 
 

@@ -193,6 +193,11 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Woken:
+    """The turn that `WakeSoon` asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUpAsked:
     """An operator says that a participant, which is told the end of a transaction and does not answer, is not there."""
 
@@ -220,6 +225,7 @@ Input = (
     | LogRead
     | LogListed
     | Tick
+    | Woken
 )
 
 
@@ -380,6 +386,11 @@ class Note:
     """Somebody has to do something."""
 
 
+@dataclass(frozen=True, slots=True)
+class WakeSoon:
+    """Feed `Woken` when others have had their turn: there is more to do than one step takes."""
+
+
 Effect = (
     WriteParticipants
     | Decide
@@ -397,4 +408,5 @@ Effect = (
     | Refusal
     | Reached
     | Note
+    | WakeSoon
 )

@@ -8,9 +8,18 @@ A coordinator without presence is gone, or was paused for longer than its lease,
 lives finishes by itself, and is helped when that takes too long.
 """
 
+from collections.abc import Callable, Generator
+from heapq import nsmallest
+
+from lockstep.core.branch_names import GlobalId
 from lockstep.core.clock import Now
+from lockstep.core.doubt_watch import LOOKED_AT_IN_ONE
 from services.coordinator.core.context import Context
 from services.coordinator.core.messages import LoggedTransaction, LogListed
+
+
+def _age(one: LoggedTransaction) -> tuple[int, GlobalId]:
+    return one.entry.written_ms, one.global_id
 
 
 class Recovery:
@@ -39,11 +48,22 @@ class Recovery:
         """The log was listed, asked for at `asked_ms`. What comes of that is done, too, when the next tick comes."""
         self._asked_ms = asked_ms
 
-    def orphans(self, listed: LogListed, now: Now) -> list[LoggedTransaction]:
-        """Those to take up, the oldest first, as many as one look may; some of them may be in hand here already."""
-        found = [one for one in listed.transactions if self._is_orphan(one, listed, now)]
-        found.sort(key=lambda one: (one.entry.written_ms, one.global_id))
-        return found
+    def orphans(
+        self, listed: LogListed, is_in_hand: Callable[[GlobalId], bool], now: Now
+    ) -> Generator[int, None, list[LoggedTransaction]]:
+        """Those to take up, the oldest first, as many as one look may; those in hand are left out. In steps that say what they
+        cost (`Pieces`).
+        """
+        oldest: list[LoggedTransaction] = []
+        for begin in range(0, len(listed.transactions), LOOKED_AT_IN_ONE):
+            some = listed.transactions[begin : begin + LOOKED_AT_IN_ONE]
+            found = [
+                one for one in some if self._is_orphan(one, listed, now) and not is_in_hand(one.global_id)
+            ]
+            if found:
+                oldest = nsmallest(self._context.limits.recovered_max, oldest + found, key=_age)
+            yield len(some) + len(found)
+        return oldest
 
     def _is_orphan(self, one: LoggedTransaction, listed: LogListed, now: Now) -> bool:
         limits, entry = self._context.limits, one.entry

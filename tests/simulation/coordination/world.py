@@ -44,6 +44,8 @@ from services.coordinator.core.messages import (
     TellBranch,
     Tick,
     Voted,
+    WakeSoon,
+    Woken,
     WriteParticipants,
 )
 from services.coordinator.core.settings import CoordinatorLimits
@@ -398,6 +400,8 @@ class World:
                 self.moments += 1
             case RecoverAnswer():
                 pass
+            case WakeSoon():
+                self._later(1, self._feed, process, Woken())
 
     def _call_log(self, process: Process, effect: AnyLogEffect) -> None:
         incarnation, presence = process.incarnation, process.presence

@@ -40,6 +40,7 @@ from services.coordinator.core.messages import (
     Tick,
     Ticket,
     Voted,
+    WakeSoon,
     WriteParticipants,
 )
 from services.coordinator.core.settings import CoordinatorLimits
@@ -99,6 +100,8 @@ class Rig:
         self.waiting: deque[Effect] = deque()
         self.steps: list[str] = []
         self.notes: list[Note] = []
+        self.wakes = 0
+        """Turns that were asked for."""
         self.answers: dict[RequestId, Effect] = {}
         self._last_request = 0
 
@@ -143,6 +146,8 @@ class Rig:
                     self.steps.append(effect.step.value)
                 case Note():
                     self.notes.append(effect)
+                case WakeSoon():
+                    self.wakes += 1
                 case TellBranch() | WriteParticipants() | Decide() | KeepCommitted() | DeleteTransaction():
                     self.waiting.append(effect)
                 case ReadLog() | ListLog():

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.core.branch_names import GenerationTag, ParticipantName
+from lockstep.core.branch_names import PARTICIPANTS_MAX, GenerationTag, ParticipantName
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
@@ -23,6 +23,8 @@ from services.coordinator.core.messages import (
     RollbackAsked,
     State,
 )
+from services.coordinator.core.participant_lists import refusal_of
+from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.driver import CoordinatorDriver
 from services.coordinator.log_pages import LogPages
 from services.coordinator.log_port import LogPort
@@ -79,6 +81,20 @@ async def test_a_set_that_is_not_there_takes_part_in_nothing(verb: str, request_
         await getattr(service, verb)(request_)
     assert raised.value.code is ErrorCode.INVALID_ARGUMENT and "'esat'" in raised.value.message
     assert core.heard == []
+
+
+async def test_of_too_many_participants_no_more_are_looked_at_than_say_so() -> None:
+    core, service = made()
+    names = [f"set:{number}" for number in range(100_000)]
+    request = pb.CommitDistributedRequest(transaction_id=ID, generation=GENERATION, participants=names)
+    asking = asyncio.ensure_future(service._commit(request))
+    await asyncio.sleep(0)
+    (asked,) = core.heard
+    assert isinstance(asked, CommitAsked) and len(asked.participants) == PARTICIPANTS_MAX + 1
+    limits = CoordinatorLimits()
+    refusal = refusal_of(asked.request, asked.participants, limits)
+    assert refusal is not None and refusal.code is ErrorCode.TOO_LARGE
+    asking.cancel()
 
 
 async def test_what_names_a_set_that_is_not_there_can_be_rolled_back() -> None:

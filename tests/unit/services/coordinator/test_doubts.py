@@ -1,10 +1,22 @@
 """What a coordinator says of transactions that are not over."""
 
-from lockstep.core.branch_names import GENERATION_TAG_CHARACTERS, GenerationTag, branch_xid
+from lockstep.core.branch_names import GENERATION_TAG_CHARACTERS, GenerationTag, GlobalId, branch_xid
 from lockstep.core.decision_log import ParticipantsEntry
 from lockstep.core.doubt_watch import DoubtFigures
 from lockstep.core.ids import Incarnation
-from services.coordinator.core.messages import Effect, Note, TellBranch
+from lockstep.core.pieces import PIECE_COST
+from services.coordinator.core.messages import (
+    Effect,
+    ListLog,
+    LoggedTransaction,
+    LogListed,
+    Note,
+    RecoverAnswer,
+    RecoverAsked,
+    RequestId,
+    TellBranch,
+    Woken,
+)
 from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.votes import Completion, Vote
 from tests.unit.services.coordinator.rig import ID, LIMITS, TAG, Participants, Rig, names
@@ -100,3 +112,40 @@ def test_a_look_does_not_say_more_than_its_limit() -> None:
         rig.pass_time(limits.recovery_every_ms)
         found.append(len(warnings(rig)))
     assert found == [1, 2, 3, 3]
+
+
+def test_a_long_log_is_taken_in_a_piece_at_a_time_and_the_oldest_of_nobody_are_taken_up() -> None:
+    rig = Rig()
+    (listing,) = rig.pass_time(2 * SECOND, lambda effect: isinstance(effect, ListLog))[:1]
+    assert isinstance(listing, ListLog)
+    many = 20 * PIECE_COST
+    found = tuple(
+        LoggedTransaction(
+            GlobalId(number.to_bytes(16, "big")),
+            ParticipantsEntry(names(2), TAG, Incarnation("gone"), rig.now_ms - number),
+            1,
+            None,
+        )
+        for number in range(many)
+    )
+    request = RequestId(1_000_000)
+    rig.feed(RecoverAsked(request))
+    rig.feed(LogListed(listing.ticket, found, frozenset(), TAG))
+    turns = 0
+    while turns < rig.wakes:
+        assert request not in rig.answers
+        turns += 1
+        rig.feed(Woken())
+    assert turns >= 3 * many // PIECE_COST, "what is listed, who is taken up, what is in doubt"
+    answer = rig.answers[request]
+    assert isinstance(answer, RecoverAnswer)
+    oldest = [one.global_id for one in reversed(found[-LIMITS.recovered_max :])]
+    assert list(answer.taken_up) == oldest
+    assert rig.core.doubts.figures(rig.now_ms).count == many
+
+
+def test_a_short_log_is_taken_in_at_once() -> None:
+    rig = Rig()
+    rig.commit()
+    rig.pass_time(10 * SECOND)
+    assert rig.wakes == 0
