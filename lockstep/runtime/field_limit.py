@@ -19,8 +19,8 @@ FIELDS_MAX = 200_000
 """Of a request: ten commands of the largest that there are; parsed in some 20 ms, and kept in some 20 MiB."""
 LOOKED_BYTES_MIN = 64 << 10
 """Of a call's only request: less has not as many fields as take long."""
-STREAM_LOOKED_BYTES_MIN = 3 << 19
-"""Of a stream's: these are clients' batches, and nearly all are smaller. Those are parsed in 15 ms, or 40 in memory that is new,
+STREAM_LOOKED_BYTES_MIN = 512 << 10
+"""Of a stream's: these are clients' batches, and nearly all are smaller. Those are parsed in 15 ms at most, whatever they have,
 and who decodes them counts what is made of each command."""
 _FIELDS_A_STEP = 2_000
 _PACKED_BYTES = 32
