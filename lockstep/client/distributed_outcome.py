@@ -1,9 +1,9 @@
 """What became of a distributed transaction whose commit no coordinator has answered (DESIGN T5).
 
-Law: its branches in sets are asked first, each with a fence: one that was rolled back had not been prepared, so no commit was or
-will be decided; and none can be decided behind a fence. What is prepared, or has committed (as one without operations does when
-it is prepared), follows the decision: coordinators know that. Of one that lies in a single set no log has it, and that set's
-word is the last one.
+Law: its branches in sets are asked first, each with a fence: one that was rolled back, unless an operator did that, had not
+been prepared, so no commit was or will be decided; and none can be decided behind a fence. What is prepared, or has committed
+(as one without operations does when it is prepared), follows the decision: coordinators know that. Of one that lies in a single
+set no log has it, and that set's word is the last one.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from lockstep.client.outcome import Hazard, Outcome, OutcomeState
 from lockstep.core.errors import InDoubt, LockstepError
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
+from lockstep.core.records import RollbackReason
 from lockstep.core.wire_numbers import known
 from lockstep.core.xa import XaStatus
 from lockstep.wire.v1 import coordinator_pb2 as pb
@@ -66,7 +67,7 @@ async def resolved(
     told = [answer for answer in answers if isinstance(answer, Outcome)]
     why = next((answer.message for answer in answers if isinstance(answer, LockstepError)), doubt.message)
     for outcome in told:
-        if outcome.state is OutcomeState.ROLLED_BACK or _was_dropped(outcome, branches):
+        if _was_rolled_back(outcome, of_many=name == transaction_id) or _was_dropped(outcome, branches):
             return Outcome(
                 name, OutcomeState.ROLLED_BACK, outcome.reason, outcome.epoch, outcome.commit_index
             )
@@ -95,6 +96,13 @@ async def _quietly(ask: Ask, name: str) -> Outcome | LockstepError:
         return await ask(name)
     except LockstepError as error:
         return error
+
+
+def _was_rolled_back(outcome: Outcome, *, of_many: bool) -> bool:
+    """Before it was prepared. What an operator rolled back, and another has made forgotten since, tells nothing of the others."""
+    return outcome.state is OutcomeState.ROLLED_BACK and not (
+        of_many and outcome.reason == RollbackReason.HEURISTIC
+    )
 
 
 def _was_dropped(outcome: Outcome, branches: Mapping[str, TransactionKey]) -> bool:

@@ -188,7 +188,7 @@ async def test_no_abort_is_presumed_in_a_restored_etcd_and_operators_find_the_wa
         )
         await asyncio.sleep(PRESUMED_SECONDS)
         assert not any(one.is_led for one in (await deployment.status()).view.sets)
-        words = "".join(local.broker.last_words(200) for local in cluster.brokers.values())
+        words = "".join(local.broker.last_words(100_000) for local in cluster.brokers.values())
         assert "event=etcd_set_back" in words
 
         status, _, err = await lockstep(deployment, "cluster", "rebuild-map", "--rebuild")

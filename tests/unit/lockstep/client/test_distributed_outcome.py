@@ -22,6 +22,7 @@ from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.heuristics import check_committed
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
+from lockstep.core.records import RollbackReason
 from lockstep.core.xa import XaStatus
 from lockstep.wire.v1 import coordinator_pb2 as pb
 from tests.unit.lockstep.client.fake_broker import FakeBroker
@@ -54,6 +55,7 @@ class Answers:
 
     def __init__(self, **said: OutcomeState | None) -> None:
         self._said = dict(zip((*BRANCHES, GLOBAL), said.values(), strict=True))
+        self.reasons: dict[str, int] = {}
         self.asked: list[str] = []
 
     async def __call__(self, name: str) -> Outcome:
@@ -61,7 +63,7 @@ class Answers:
         state = self._said[name]
         if state is None:
             raise Rejected(ErrorCode.UNAVAILABLE, f"nobody speaks for {name}")
-        return Outcome(name, state, 0, Epoch(3), LogIndex(0))
+        return Outcome(name, state, self.reasons.get(name, 0), Epoch(3), LogIndex(0))
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -142,6 +144,28 @@ async def test_branches_are_asked_first_and_coordinators_what_was_decided(
     else:
         assert (await resolved(answers, GLOBAL, BRANCHES, True, DOUBT)).state is outcome
     assert answers.asked[:2] == list(BRANCHES)
+
+
+@pytest.mark.parametrize("decided", [STATES.COMMITTED, STATES.ROLLED_BACK, None])
+async def test_a_branch_that_operators_rolled_back_does_not_speak_for_the_others(
+    decided: OutcomeState | None,
+) -> None:
+    """It was prepared, and its heuristic end is forgotten."""
+    answers = Answers(east=STATES.ROLLED_BACK, west=STATES.PREPARED, coordinators=decided)
+    answers.reasons["east/4.1"] = RollbackReason.HEURISTIC
+    if decided is None:
+        with pytest.raises(InDoubt):
+            await resolved(answers, GLOBAL, BRANCHES, True, DOUBT)
+    else:
+        assert (await resolved(answers, GLOBAL, BRANCHES, True, DOUBT)).state is decided
+
+
+async def test_the_only_set_of_a_transaction_speaks_for_it_whoever_ended_it_there() -> None:
+    answers = Answers(east=STATES.ROLLED_BACK, west=None, coordinators=None)
+    answers.reasons["east/4.1"] = RollbackReason.HEURISTIC
+    only = {"east/4.1": BRANCHES["east/4.1"]}
+    outcome = await resolved(answers, GLOBAL, only, True, DOUBT)
+    assert (outcome.transaction_id, outcome.state) == ("east/4.1", STATES.ROLLED_BACK)
 
 
 async def test_sets_that_have_committed_do_not_speak_for_a_database() -> None:
