@@ -13,6 +13,7 @@ from lockstep.core.apply_branches import (
     apply_select_dtx,
     apply_set_timeout,
 )
+from lockstep.core.apply_epochs import apply_epoch_begins
 from lockstep.core.apply_messages import (
     apply_annotate,
     apply_dequeue,
@@ -35,7 +36,6 @@ from lockstep.core.apply_subscriptions import (
 from lockstep.core.apply_transactions import (
     apply_begin,
     apply_commit,
-    apply_epoch_begins,
     apply_forget_heuristic,
     apply_forget_outcomes,
     apply_mark_rollback_only,

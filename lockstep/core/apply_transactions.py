@@ -1,4 +1,4 @@
-"""Applying the records of transactions, and the beginning of an epoch.
+"""Applying the records of transactions.
 
 Law: a transaction takes effect, or its locks are given back, by applying one record. Durable effects depend on durable records
 alone: a `prepare` of a transaction whose records were all transient is recorded all the same.
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lockstep.core.apply_messages import enqueue, release, reserve, shares_in
-from lockstep.core.apply_wiring import delete_exchange, delete_queue
 from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, TransactionKey, place
 from lockstep.core.items import operation_key, transaction_key
 from lockstep.core.outcomes import Outcome
@@ -22,8 +21,6 @@ from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import (
     Begin,
     Commit,
-    DequeueReason,
-    EpochBegins,
     ForgetHeuristic,
     ForgetOutcomes,
     MarkRollbackOnly,
@@ -49,8 +46,6 @@ if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
 
-GIVEN_BACK_IN_ONE = 500
-"""Operations of one transaction that are given back in one step."""
 _ASKED_FOR = (RollbackReason.CLIENT, RollbackReason.COORDINATOR, RollbackReason.ROLLBACK_ONLY)
 """Reasons of rollbacks that answer whoever knows the xid."""
 
@@ -144,79 +139,6 @@ def apply_forget_heuristic(
     return DONE
 
 
-def apply_epoch_begins(
-    state: SetState, index: LogIndex, epoch: Epoch, record: EpochBegins, is_durable: bool
-) -> Reply:
-    if record.is_handed_over:
-        return DONE
-    state.open_from = epoch
-    aborted = Outcome(TransactionState.ROLLED_BACK, RollbackReason.FAILOVER, index)
-    for buffer in state.transactions.open():
-        for queue, positions in _give_back(state, buffer, buffer.operations):
-            if state.listener is not None:
-                state.tell(state.listener.unlocked, queue, positions)
-        _remove(state, buffer)
-        _remember_undone(state, buffer, aborted)
-        if state.listener is not None:
-            state.tell(state.listener.transaction_ended, buffer.key, aborted)
-    if record.is_restarted:
-        _drop_transients(state)
-    return DONE
-
-
-def give_back_open(state: SetState) -> Iterator[int]:
-    """What applying an `EpochBegins` that aborts them would give back of open transactions, in steps that say what they cost
-    (`Pieces`): for who is about to write that record, and shows the state to nobody before.
-    """
-    for buffer in state.transactions.open():
-        while operations := buffer.operations[-GIVEN_BACK_IN_ONE:]:
-            del buffer.operations[-GIVEN_BACK_IN_ONE:]
-            _give_back(state, buffer, operations)
-            _gone(state, buffer, operations)
-            yield sum(map(_cost, operations))
-
-
-def drop_marked(state: SetState) -> Iterator[int]:
-    """What applying an `EpochBegins` behind a restart would take out of durable queues, likewise."""
-    for _, queue in sorted(state.queues.by_id.items()):
-        if queue.is_durable:
-            for positions in queue.transient_positions.parts():
-                release(state.contents, queue.remove(positions, False))
-                yield 2 * len(positions)
-
-
-def _cost(operation: Operation) -> int:
-    """Of giving it back."""
-    return len(operation.positions) if isinstance(operation, DequeueOperation) else 2 + operation.count // 4
-
-
-def _drop_transients(state: SetState) -> None:
-    """What a restart loses, non-durable effects inside prepared transactions included (Reliability Requirements, T7)."""
-    for buffer in state.transactions.prepared():
-        _give_back(state, buffer, buffer.drop_transients())
-        touched = {queue for operation in buffer.operations for queue in _queues_of(state, operation)}
-        state.transactions.retouch(buffer, touched)
-    state.transactions.undone.clear()
-    for _, session in sorted(state.sessions.by_key.items()):
-        state.sessions.remove(session)
-        if state.listener is not None:
-            state.tell(state.listener.session_closed, session)
-    for _, queue in sorted(state.queues.by_id.items()):
-        if not queue.is_durable:
-            delete_queue(state, queue)
-        elif queue.transient_positions:
-            removed = queue.remove(sorted(queue.transient_positions), False)
-            release(state.contents, removed)
-            if state.listener is not None:
-                state.tell(state.listener.dequeued, queue, removed.positions, DequeueReason.LOST, None)
-    for _, exchange in sorted(state.exchanges.by_id.items()):
-        if not exchange.is_durable:
-            delete_exchange(state, exchange)
-        else:
-            for binding in [binding for binding, is_durable in exchange.bindings.items() if not is_durable]:
-                state.exchanges.unbind(binding)
-
-
 def _end(
     state: SetState, index: LogIndex, buffer: TxBuffer, transition: Transition, xid: bytes, reason: int
 ) -> Outcome:
@@ -225,13 +147,13 @@ def _end(
     if buffer.state in COMMITS:
         _take_effect(state, index, buffer)
     else:
-        for queue, positions in _give_back(state, buffer, buffer.operations, is_counted=True):
+        for queue, positions in give_back(state, buffer, buffer.operations, is_counted=True):
             if state.listener is not None:
                 state.tell(state.listener.unlocked, queue, positions)
-    _remove(state, buffer)
+    remove(state, buffer)
     outcome = Outcome(buffer.state, reason, index, xid)
     if not xid:
-        _remember_undone(state, buffer, outcome)
+        remember_undone(state, buffer, outcome)
     record_outcome(state, buffer.key, outcome)
     return outcome
 
@@ -243,7 +165,7 @@ def record_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> No
         state.tell(state.listener.transaction_ended, key, outcome)
 
 
-def _remember_undone(state: SetState, buffer: TxBuffer, outcome: Outcome) -> None:
+def remember_undone(state: SetState, buffer: TxBuffer, outcome: Outcome) -> None:
     """An open branch was rolled back: whoever knows it by its xid is still to hear of it."""
     if buffer.xid and outcome.state in ROLLBACKS and outcome.reason not in _ASKED_FOR:
         state.transactions.undone[buffer.xid] = Undone(buffer.key, outcome.reason, outcome.index)
@@ -351,7 +273,7 @@ def _together_in(queue: QueueId, levels: list[int], size: int) -> Share:
     return Share(queue, None, len(levels), size, None if is_plain else levels)
 
 
-def _give_back(
+def give_back(
     state: SetState, buffer: TxBuffer, operations: Sequence[Operation], is_counted: bool = False
 ) -> list[tuple[Queue, list[QueuePosition]]]:
     """Undo what operations hold: room, contents and locks. Answers, by queue, what is unlocked; adds a delivery if counted."""
@@ -372,21 +294,22 @@ def _give_back(
     return [(queue, sorted(positions)) for queue, positions in unlocked.values() if positions]
 
 
-def _queues_of(state: SetState, operation: Operation) -> list[QueueId]:
+def queues_of(state: SetState, operation: Operation) -> list[QueueId]:
     """Queues that an operation names."""
     if isinstance(operation, DequeueOperation):
         return [operation.queue]
     return [queue for message in state.contents.of(operation.message_ids) for queue in message.queues]
 
 
-def _remove(state: SetState, buffer: TxBuffer) -> None:
+def remove(state: SetState, buffer: TxBuffer) -> None:
+    """A transaction is open or prepared no more; what its operations held was given back."""
     state.transactions.remove(buffer)
     if buffer.is_durable:
         state.changed(transaction_key(buffer.key))
-        _gone(state, buffer, buffer.operations)
+        gone(state, buffer, buffer.operations)
 
 
-def _gone(state: SetState, buffer: TxBuffer, operations: Sequence[Operation]) -> None:
+def gone(state: SetState, buffer: TxBuffer, operations: Sequence[Operation]) -> None:
     """Whoever keeps the durable items hears that these operations have none any more."""
     if state.changes.listener is not None:
         for operation in operations:

@@ -8,8 +8,8 @@ primary (at the log's end), on backups (at the commit index) and in the log cons
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lockstep.core.apply_epochs import begin_epoch
 from lockstep.core.apply_table import APPLY
-from lockstep.core.apply_transactions import drop_marked, give_back_open
 from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
 from lockstep.core.clearing import Clearing
 from lockstep.core.contents import Contents
@@ -65,6 +65,8 @@ class SetState:
         self.epochs = EpochTable()
         self.open_from = Epoch(0)
         """The last epoch that aborted what was open (R12); those behind it were handed over. Open transactions began in these."""
+        self.begun_at = LogIndex(0)
+        """What the epoch's record at this index does has been done, whether or not that is applied yet."""
         self.changes = Changes()
         self.contents = Contents(self.changes)
         self.exchanges = Exchanges(self.changes)
@@ -123,24 +125,14 @@ class SetState:
                     if cost >= STEP_COST:
                         yield cost
                         cost = 0
-                    if type(record) is EpochBegins:
-                        yield from self._before_epoch(record)
+                    if type(record) is EpochBegins and self._listener is None:
+                        # A state half-way through a frame is shown to nobody. Who listens hears of it by the record, as ever.
+                        yield from begin_epoch(self, index, record)
                     self.apply(index, header.epoch, record, is_durable)
                     cost += RECORD_COST
             place = behind
         self.close_frame(header)
         yield cost
-
-    def _before_epoch(self, record: EpochBegins) -> Iterator[int]:
-        """Most of what the record will do, in steps; a state half-way through a frame is shown to nobody.
-
-        Who listens hears of it by the record itself, as ever.
-        """
-        if record.is_handed_over or self._listener is not None:
-            return
-        yield from give_back_open(self)
-        if record.is_restarted:
-            yield from drop_marked(self)
 
     def apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
         """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""

@@ -147,7 +147,11 @@ class Transactions:
 
     def open(self) -> list[TxBuffer]:
         """All that are not prepared, by key."""
-        return [buffer for _, buffer in sorted(self._open.items())]
+        return [self._open[key] for key in sorted(self._open)]
+
+    def open_keys(self) -> list[TransactionKey]:
+        """Of all that are not prepared, ascending."""
+        return sorted(self._open)
 
     def open_touching(self, queue: QueueId) -> list[TxBuffer]:
         """Those that are not prepared and name this queue, in no order."""
@@ -155,7 +159,11 @@ class Transactions:
 
     def prepared(self) -> list[TxBuffer]:
         """All that are prepared, by key."""
-        return [buffer for _, buffer in sorted(self._prepared.items())]
+        return [self._prepared[key] for key in sorted(self._prepared)]
+
+    def prepared_keys(self) -> list[TransactionKey]:
+        """Of all that are prepared, ascending."""
+        return sorted(self._prepared)
 
     @property
     def open_count(self) -> int:

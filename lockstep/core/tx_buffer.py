@@ -108,10 +108,11 @@ class TxBuffer:
     def drop_transients(self) -> list[Operation]:
         """A restart: forget everything that is not durable; answers the operations that are lost."""
         lost = [operation for operation in self.operations if not operation.is_durable]
-        kept = [operation for operation in self.operations if operation.is_durable]
-        self.operations, self.next_ordinal = [], 0
-        for operation in kept:
-            self.add(operation)
+        if lost:
+            kept = [operation for operation in self.operations if operation.is_durable]
+            self.operations, self.next_ordinal = [], 0
+            for operation in kept:
+                self.add(operation)
         self.session = _NO_SESSION
         self.timeout_ms = self.started_ms = 0
         return lost

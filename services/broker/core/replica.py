@@ -514,6 +514,7 @@ class Replica:
             self.factories,
             self.figures,
             taking.handed,
+            taking.gone,
         )
         self._effects += self.primary.begin(now)
         presences = sorted(self._facts.presences.items())

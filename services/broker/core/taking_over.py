@@ -1,19 +1,21 @@
-"""Taking over: a promoted replica applies what its log has beyond what it knew to be committed (R5), and then gives back what
-open transactions hold that its epoch's record will abort (R12), in pieces.
+"""Taking over: a promoted replica applies what its log has beyond what it knew to be committed (R5). Unless the set was handed
+over, it then does what its epoch's own record will do: aborts what is open, and drops what a restart loses (R12). In pieces.
 
 Law: behind a burst that may be much, and the lease has to be renewed meanwhile; nobody is led or answered before all of it is
 done. A memory that has done some of it is that of a primary: if the epoch is lost meanwhile, it is dropped as one's is.
 
-    applying --> applied, nothing was handed over --> giving back --> done
+    applying --> applied, nothing was handed over --> beginning --> done
     applying --> applied, what is open was handed over --> done
 """
 
-from lockstep.core.apply_transactions import give_back_open
-from lockstep.core.ids import DiskId
+from lockstep.core.apply_epochs import begin_epoch
+from lockstep.core.ids import DiskId, LogIndex
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.pieces import Pieces
+from lockstep.core.records import EpochBegins
 from lockstep.core.replication import HandedOver
 from services.broker.core.promotion import Candidacy
+from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
 
 
 class TakingOver:
@@ -28,13 +30,18 @@ class TakingOver:
         """Whether all of the log is."""
         self.handed: HandedOver | None = None
         """What the last primary told, if that holds for the log that was applied."""
+        self.gone = NOTHING_GONE
+        """What the epoch ends before its record does."""
         self.pieces = Pieces(piece_cost)
         self.pieces.begin(copy.apply_in_steps(copy.log_end))
         self.pieces.go_on()
 
     def applied(self, handed: HandedOver | None) -> None:
-        """All of the log is applied; what is open goes on as was `handed` over, or is given back (None)."""
+        """All of the log is applied; what is open goes on as was `handed` over, or ends (None)."""
         self.is_applied, self.handed = True, handed
         if handed is None:
-            self.pieces.begin(give_back_open(self.copy.state))
+            state, target = self.copy.state, self.won.target
+            self.gone = GoneBefore.of(state, self.won.is_restarted)
+            record = EpochBegins(None, target.epoch, target.primary, self.won.is_restarted)
+            self.pieces.begin(begin_epoch(state, LogIndex(self.copy.log_end + 1), record))
             self.pieces.go_on()

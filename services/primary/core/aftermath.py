@@ -29,7 +29,10 @@ class Aftermath:
         cost (`Pieces`); what is found is settled behind each piece.
         """
         context = self._context
-        for queue_id, queue in sorted(context.state.queues.by_id.items()):
+        by_id = context.state.queues.by_id
+        for queue_id in sorted(by_id):
+            if (queue := by_id.get(queue_id)) is None:
+                continue
             for counted in queue.delivery_counts.parts() if queue.definition.delivery_count_max else ():
                 worn_out = [
                     position

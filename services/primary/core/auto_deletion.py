@@ -51,10 +51,14 @@ class AutoDeletion:
     def begin(self) -> None:
         """The epoch has begun: what sessions consumed in earlier ones, they may consume again."""
         state = self._context.state
-        for key, session in sorted(state.sessions.by_key.items()):
+        for key, session in state.sessions.by_key.items():
             for queue_id in session.consumed:
                 self._await(key, queue_id)
-        for queue_id, queue in sorted(state.queues.by_id.items()):
+        by_id = state.queues.by_id
+        for queue_id in sorted(by_id):
+            queue = by_id[queue_id]
+            if not (queue.definition.is_auto_delete or queue.definition.exclusive_session):
+                continue  # Nearly always.
             if self._has_lost_owner(queue):
                 self._kept[queue_id] = None
             elif queue.definition.is_auto_delete and queue.definition.is_used and not self._waits[queue_id]:

@@ -6,7 +6,7 @@ browser takes nothing: what it is shown is told when all that it was read from i
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, place
 from lockstep.core.queues import Queue
@@ -20,23 +20,22 @@ from services.primary.core.settings import PrimarySettings
 class _Dispatches(dict[QueueId, QueueDispatch]):
     """Made as they are needed: of many queues a new primary hears nothing for long."""
 
-    def __init__(self, make: Callable[[Queue], QueueDispatch]) -> None:
+    def __init__(self, make: Callable[[QueueId], QueueDispatch]) -> None:
         super().__init__()
         self._make = make
-        self.unused: dict[QueueId, Queue] = {}
-        """Queues of which nobody has asked for theirs yet."""
 
     def __missing__(self, queue_id: QueueId) -> QueueDispatch:
-        dispatch = self[queue_id] = self._make(self.unused.pop(queue_id))
+        dispatch = self[queue_id] = self._make(queue_id)
         return dispatch
 
 
 class Dispatch:
     """Lives as long as the epoch on its primary; driven by the primary core."""
 
-    def __init__(self, queues: Iterable[Queue], settings: PrimarySettings) -> None:
+    def __init__(self, queues: Mapping[QueueId, Queue], settings: PrimarySettings) -> None:
+        """`queues`: those of the state, as they come and go."""
         self._settings = settings
-        self._queues = _Dispatches(lambda queue: QueueDispatch(queue, settings, self._holders))
+        self._queues = _Dispatches(lambda queue_id: QueueDispatch(queues[queue_id], settings, self._holders))
         self._commit_index = LogIndex(0)
         self._invisible: deque[tuple[LogIndex, QueueId, Collection[QueuePosition]]] = deque()
         """Appended but not committed: (index of the record, queue, what it gave back)."""
@@ -52,31 +51,32 @@ class Dispatch:
         """By queue: how often a consumer's selector was not asked about a message to its end. Whoever tells of it clears it."""
         self.is_behind = False
         """Whether the last delivery went to so many consumers that others have their turn before it goes on."""
-        for queue in queues:
-            self.add_queue(queue)
+        for queue in queues.values():
+            if queue.definition.exclusive_session:
+                self.add_queue(queue)
 
     # --- queues and messages ---
 
     def add_queue(self, queue: Queue) -> None:
         """A queue is there."""
-        self._queues.unused[queue.id] = queue
         owner = queue.definition.exclusive_session
         if owner:
             self._exclusive.setdefault(owner, {})[queue.id] = None
 
-    def remove_queue(self, queue_id: QueueId) -> list[Consumer]:
+    def remove_queue(self, queue: Queue) -> list[Consumer]:
         """A queue is gone; answers the consumers that it had."""
-        dispatch = self._queues[queue_id]
-        del self._queues[queue_id]
-        self._ready.pop(queue_id, None)
-        self._hungry.pop(queue_id, None)
-        dispatch.end()
-        for session in dispatch.hands.by_session:
-            del self._holders[session][queue_id]
-        owner = dispatch.queue.definition.exclusive_session
+        owner = queue.definition.exclusive_session
         if owner:
             # Its session may have ended before it.
-            self._exclusive.get(owner, {}).pop(queue_id, None)
+            self._exclusive.get(owner, {}).pop(queue.id, None)
+        dispatch = self._queues.pop(queue.id, None)
+        if dispatch is None:
+            return []
+        self._ready.pop(queue.id, None)
+        self._hungry.pop(queue.id, None)
+        dispatch.end()
+        for session in dispatch.hands.by_session:
+            del self._holders[session][queue.id]
         return list(dispatch.consumers)
 
     def appended(self, index: LogIndex, queue_id: QueueId) -> None:

@@ -45,7 +45,7 @@ class Expiry:
 
     def look_through(self) -> Iterator[int]:
         """Look through all of that, in steps that say what they cost (`Pieces`)."""
-        found = {queue.id for queue in self._queues.values() if queue.expiries}
+        found = {queue.id for queue in self._queues.values() if queue.expiries.pages}
         shelves = self._state.contents.shelves
         for number in sorted(shelves):
             shelf = shelves.get(number)

@@ -9,6 +9,7 @@ from lockstep.core.histogram import Histogram
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import RollbackReason
 from lockstep.core.transaction_states import TransactionState
+from services.primary.core.gone_before import GoneBefore
 
 COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """From one sync of a fast disk to a set that waits for a swap. Cores have milliseconds: below 1 ms nothing can be told apart."""
@@ -48,6 +49,12 @@ class Figures:
     def transaction_ended(self, outcome: Outcome) -> None:
         is_failover = outcome.reason == RollbackReason.FAILOVER
         self.ended[FAILOVER if is_failover else _NAMES[outcome.state]] += 1
+
+    def gone_before(self, gone: GoneBefore) -> None:
+        """What the record of an epoch that begins does not tell any more."""
+        if gone.aborted:
+            self.ended[FAILOVER] += gone.aborted
+        self.dequeued += gone.lost
 
 
 _NAMES = {

@@ -60,7 +60,7 @@ class PrimaryListener(StateListener):
         self._context.dispatch.add_queue(queue)
 
     def queue_deleted(self, queue: Queue) -> None:
-        self.deleted.append((queue, self._context.dispatch.remove_queue(queue.id)))
+        self.deleted.append((queue, self._context.dispatch.remove_queue(queue)))
 
     def exchange_deleted(self, exchange: Exchange) -> None:
         self.deleted_exchanges.append(exchange.name)

@@ -107,6 +107,12 @@ class NameClaims:
 
         self._gate.wait(self._context.writer.log.end, release)
 
+    def release_in_steps(self, names: Sequence[Name]) -> Iterator[int]:
+        """The same of many names, in steps that say what they cost (`Pieces`)."""
+        for kind, name in names:
+            self.release_unused(kind, name)
+            yield _PUT_RIGHT
+
     def _is_in_use(self, name: Name) -> bool:
         return self._is_declared(name) or name in self._wanted
 

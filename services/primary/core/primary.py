@@ -60,6 +60,7 @@ from services.primary.core.expiry import Expiry
 from services.primary.core.figures import Figures
 from services.primary.core.gate import CommitGate
 from services.primary.core.gathering import Gathering
+from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
 from services.primary.core.handing_on import handed_over, roll_back_unfit, take_up
 from services.primary.core.housekeeping import Housekeeping
 from services.primary.core.known_hosts import KnownHosts
@@ -103,11 +104,13 @@ class PrimaryCore:
         factories: Sequence[TransactionObserverFactory] = (),
         figures: Figures | None = None,
         handed: HandedOver | None = None,
+        gone: GoneBefore = NOTHING_GONE,
     ) -> None:
         """Take over a copy of the log whose suffix is applied. `copy.retained` are frames kept for backups.
 
         `own`: this replica as the map names it; `is_restarted`: its memory is not that of the set's last reign (R12);
-        `figures`: where to go on counting; `handed`: what the last primary told it (T8), None: nothing that fits.
+        `figures`: where to go on counting; `handed`: what the last primary told it (T8), None: nothing that fits;
+        `gone`: what this epoch has ended in the state already.
         """
         self._own = own
         self._copy = copy
@@ -117,6 +120,8 @@ class PrimaryCore:
         self.context = _take_over(copy, self.epoch, tx_queues, (own_factory, *factories), settings, now)
         if figures is not None:
             self.context.figures = figures
+        self.context.figures.gone_before(gone)
+        self._names_gone = gone.names
         self._gate = CommitGate()
         gathering = Gathering(settings.gathering_ms_max)
         self.streams = ClientStreams(self.context, self._gate, gathering)
@@ -410,6 +415,10 @@ class PrimaryCore:
 
     def _begin_serving(self) -> None:
         self._note("serving", f"epoch {self.epoch}, record {self._log.epoch_index}")
+        if self._names_gone:
+            self.context.pieces.begin(self._names.release_in_steps(self._names_gone))
+            self.context.pieces.go_on()
+            self.context.effects += self.context.pieces.ask(self.context.state.set_name, self.context.now)
         self.client_hearing.take_early()
 
     def _mind_bodies(self, now: Now) -> None:
@@ -454,12 +463,11 @@ def _take_over(
     log = ReplicationLog(
         epoch, copy.retained, copy.transients_from, copy.log_end, copy.commit_index, state.time_ms
     )
-    queues = [queue for _, queue in sorted(state.queues.by_id.items())]
     return Context(
         epoch,
         state,
         Writer(log, state, factories),
-        Dispatch(queues, settings),
+        Dispatch(state.queues.by_id, settings),
         Expiry(state),
         tx_queues,
         copy.bodies,

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.apply_transactions import GIVEN_BACK_IN_ONE, give_back_open
+from lockstep.core.apply_epochs import GIVEN_BACK_IN_ONE, begin_epoch
 from lockstep.core.content_shelf import SHELF_BITS
 from lockstep.core.entry_pages import PAGE_ENTRIES
-from lockstep.core.ids import ORDINAL_BITS, QueuePosition, place
+from lockstep.core.ids import ORDINAL_BITS, Epoch, LogIndex, QueuePosition, place
 from lockstep.core.invariants import check_invariants
 from lockstep.core.pieces import PIECE_COST, Pieces
 from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
-from lockstep.core.records import Requeue
+from lockstep.core.records import Bind, EpochBegins, OpenSession, Requeue
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import RECORD_COST, STEP_COST, WHOLE_MAX, SetState
 from lockstep.core.state_captures import PIECE_ENTRIES, CapturedContents, CapturedEntries
@@ -166,8 +166,9 @@ def test_open_transactions_are_given_back_in_steps_that_look_at_few_operations()
         key = log.begin()
         for _ in range(operations):
             log.publish(message((queue,)), transaction=key)
-    steps = list(give_back_open(log.state))
-    assert len(steps) == 8 and max(steps) <= PIECE_COST
+    record = EpochBegins(None, Epoch(2), "broker", False)
+    steps = list(begin_epoch(log.state, LogIndex(log.state.applied + 1), record))
+    assert len(steps) == 10 and max(steps) <= PIECE_COST
     assert len(log.state.contents) == 0 and queue.reserved_length == 0
 
 
@@ -246,3 +247,79 @@ def test_what_an_epoch_aborts_and_a_restart_loses_goes_in_steps_where_frames_are
     assert left[-1] == 0
     assert state_hash(state) == state_hash(log.state)
     check_invariants(state)
+
+
+MANY = 600
+
+
+def many_branches(log: Log) -> None:
+    queue = log.queue("q")
+    for number in range(MANY):
+        xid = b"xid%d" % number
+        key = log.begin(xid)
+        log.publish(message((queue,)), transaction=key)
+        log.prepare(key, xid)
+
+
+def many_open(log: Log) -> None:
+    for _ in range(MANY):
+        log.begin()
+
+
+def many_sessions(log: Log) -> None:
+    for number in range(MANY):
+        log.append(OpenSession(None, f"session{number}", 1000), False)
+
+
+def many_queues(log: Log) -> None:
+    for number in range(MANY):
+        log.queue(f"q{number}", is_durable=False)
+
+
+def many_exchanges(log: Log) -> None:
+    for number in range(MANY):
+        log.exchange(f"x{number}", is_durable=False)
+
+
+def many_bindings(log: Log) -> None:
+    queue, exchange = log.queue("q", is_durable=False), log.exchange("x")
+    for number in range(MANY):
+        log.append(Bind(None, exchange, queue.id, f"key{number}", ()), False)
+
+
+@pytest.mark.parametrize(
+    "many", [many_branches, many_open, many_sessions, many_queues, many_exchanges, many_bindings]
+)
+def test_whatever_there_is_much_of_an_epoch_behind_a_restart_begins_in_steps_that_look_at_few(
+    many: Callable[[Log], None],
+) -> None:
+    log = Log()
+    log.begin_epoch()
+    many(log)
+    log.flush()
+    before = len(log.frames)
+    log.begin_epoch(is_restarted=True)
+    log.flush()
+    state = replay(log.frames[:before])
+    calls = calls_by_step(state.apply_in_steps(log.frames[before]))
+    # The last step is the record itself, which finds all of it done, and what closes a frame.
+    assert len(calls) > MANY and max(calls) < 100
+    assert state_hash(state) == state_hash(log.state)
+    check_invariants(state)
+
+
+def calls_by_step(work: Iterator[int]) -> list[int]:
+    """How many functions are called in each step."""
+    calls = [0]
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        calls[-1] += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        for _ in work:
+            calls.append(0)
+    finally:
+        sys.setprofile(before)
+    return calls

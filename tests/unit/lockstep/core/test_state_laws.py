@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lockstep.core.apply_transactions import give_back_open
+from lockstep.core.apply_epochs import begin_epoch
 from lockstep.core.frames import Frame, decode_records, encode_frame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.invariants import check_invariants
@@ -259,20 +259,34 @@ def test_durable_items_are_not_laid_over_durable_state(log: Log) -> None:
 
 
 @pytest.mark.fuzz
-@given(st.randoms(use_true_random=True), st.integers(0, 120), st.booleans())
-def test_what_open_transactions_hold_may_be_given_back_before_the_record_that_aborts_them(
-    random: Random, steps: int, is_restarted: bool
+@given(st.randoms(use_true_random=True), st.integers(0, 120), st.booleans(), st.booleans())
+def test_what_an_epoch_ends_may_end_in_steps_before_its_record(
+    random: Random, steps: int, is_restarted: bool, is_handed_over: bool
 ) -> None:
     log = Writer(random).write(steps)
     one, other = replay(log.frames), replay(log.frames)
-    for _ in give_back_open(other):
+    index, epoch = LogIndex(log.state.applied + 1), Epoch(log.epoch + 1)
+    record = EpochBegins(None, epoch, "broker", is_restarted, is_handed_over and not is_restarted)
+    for _ in begin_epoch(other, index, record):
         pass
     for state in (one, other):
-        state.apply(
-            LogIndex(state.applied + 1),
-            Epoch(log.epoch + 1),
-            EpochBegins(None, Epoch(log.epoch + 1), "broker", is_restarted, False),
-            True,
-        )
+        state.apply(index, epoch, record, True)
         check_invariants(state)
-    assert state_hash(one) == state_hash(other)
+    assert_equal(one, other)
+    assert one.transactions.undone == other.transactions.undone
+
+
+@pytest.mark.fuzz
+@given(st.randoms(use_true_random=True), st.integers(0, 120), st.booleans())
+def test_what_an_epoch_ends_is_the_same_whether_or_not_somebody_listens(
+    random: Random, steps: int, is_restarted: bool
+) -> None:
+    log = Writer(random).write(steps)
+    known = len(log.frames)
+    log.begin_epoch(is_restarted)
+    log.flush()
+    heard, unheard = replay(log.frames[:known], StateListener()), replay(log.frames[:known])
+    for state in (heard, unheard):
+        for frame in log.frames[known:]:
+            state.apply_frame(frame)
+    assert_equal(heard, unheard)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from lockstep.core.apply_epochs import begin_epoch
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.commands import (
@@ -74,7 +75,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.records import AnyRecord, CommandRef, Commit, Prepare, Publish, Rollback
+from lockstep.core.records import AnyRecord, CommandRef, Commit, EpochBegins, Prepare, Publish, Rollback
 from lockstep.core.replication import HandedOver
 from lockstep.core.requests import (
     AttachSession,
@@ -96,6 +97,7 @@ from lockstep.core.server_messages import (
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened
+from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
 from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.queue_view import QueueView
@@ -147,12 +149,18 @@ class Rig:
         self._last_stream = 0
         self._free_bytes = 1 << 50
         copy, epoch = LogCopy(SetState(SET), LogIndex(0), 1 << 40, resident_bytes_max), 1
+        gone = NOTHING_GONE
         if predecessor is not None:
             for frame in predecessor.core.context.writer.log.frames_after(LogIndex(0)):
                 copy.append(frame)
             copy.commit(predecessor.core.commit_index)
             copy.apply_to(copy.log_end)
             epoch = predecessor.core.epoch + 1
+            if handed is None:
+                gone = GoneBefore.of(copy.state, is_restarted)
+                record = EpochBegins(None, Epoch(epoch), OWN.broker, is_restarted)
+                for _ in begin_epoch(copy.state, LogIndex(copy.log_end + 1), record):
+                    pass
         set_map = SetMap(
             SET, Epoch(epoch), OWN.broker, OWN.incarnation, (OWN,), (), (OWN.broker,), 1, 1, OWN.incarnation
         )
@@ -163,7 +171,7 @@ class Rig:
             gathering_ms_max=gathering_ms_max,
         )
         self.core: PrimaryCore = PrimaryCore(
-            copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, handed=handed
+            copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, handed=handed, gone=gone
         )
         self._perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lockstep.core.apply_transactions import GIVEN_BACK_IN_ONE
+from lockstep.core.apply_epochs import GIVEN_BACK_IN_ONE
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import DropLeaseKey, PromoteSelf, TellStore, WakeAt
 from lockstep.core.errors import ErrorCode
@@ -134,7 +134,7 @@ def test_a_disk_without_room_for_the_map_is_read_to_its_end_however_long_that_ta
     assert bench.notes()[0] == "loaded" and "store refused" in bench.notes()
 
 
-def test_what_open_transactions_hold_is_given_back_in_pieces_unless_it_was_handed_over() -> None:
+def test_open_transactions_are_aborted_in_pieces_unless_they_were_handed_over() -> None:
     log, operations = Log(), 4 * GIVEN_BACK_IN_ONE
     log.begin_epoch()
     queue = log.queue("q")
@@ -151,5 +151,6 @@ def test_what_open_transactions_hold_is_given_back_in_pieces_unless_it_was_hande
         while taking.pieces.works:
             taking.pieces.go_on()
             pieces += 1
-        assert (pieces, len(copy.state.contents)) == ((0, operations) if handed else (4, 0))
-        assert copy.state.transactions.open_count == 1, "its end is the epoch's record"
+        assert (pieces, len(copy.state.contents)) == ((0, operations) if handed else (5, 0))
+        assert copy.state.transactions.open_count == (1 if handed else 0)
+        assert taking.gone.aborted == (0 if handed else 1)
