@@ -7,14 +7,21 @@ alone: a `prepare` of a transaction whose records were all transient is recorded
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from lockstep.core.apply_messages import enqueue, release, reserve, shares_in
-from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, TransactionKey, place
+from lockstep.core.ids import (
+    ORDINAL_BITS,
+    Epoch,
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    TransactionKey,
+    place,
+)
 from lockstep.core.items import operation_key, transaction_key
 from lockstep.core.outcomes import Outcome
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
@@ -231,46 +238,64 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
 
 def _together(dequeues: Sequence[DequeueOperation]) -> Iterator[DequeueOperation]:
     """Neighbours that differ in their positions alone are one: whoever accepts one by one may have accepted very many."""
-    for _, alike in groupby(dequeues, attrgetter("queue", "reason", "is_durable")):
-        first, *others = alike
-        if others:
-            positions = chain(first.positions, *[each.positions for each in others])
-            yield msgspec.structs.replace(first, positions=tuple(positions))
-        else:
-            yield first
+    first: DequeueOperation | None = None
+    kind: tuple[QueueId, int, bool] | None = None
+    positions: list[QueuePosition] = []
+    for each in dequeues:
+        found = each.queue, each.reason, each.is_durable
+        if found == kind:
+            positions += each.positions
+            continue
+        if first is not None:
+            yield _with_positions(first, positions)
+        first, kind, positions = each, found, list(each.positions)
+    if first is not None:
+        yield _with_positions(first, positions)
+
+
+def _with_positions(first: DequeueOperation, positions: list[QueuePosition]) -> DequeueOperation:
+    if len(positions) == len(first.positions):
+        return first
+    return msgspec.structs.replace(first, positions=tuple(positions))
 
 
 def _published(
     state: SetState, index: LogIndex, buffer: TxBuffer
 ) -> Iterator[tuple[Sequence[Share], Sequence[QueuePosition], Sequence[MessageId], bool]]:
     """What a transaction that commits at `index` publishes, in order; neighbours that came one by one for one queue together."""
-    kind: tuple[QueueId, bool] | None = None
-    places: list[QueuePosition] = []
-    ids: list[MessageId] = []
-    levels: list[int] = []
-    size = 0
+    queue, is_durable = QueueId(-1), False
+    alone: list[PublishOperation] = []
+    shares_alone: list[Share] = []
+    known = buffer.shares
     for given in buffer.publishes:
-        shares = shares_in(state, buffer, given)
-        found = (shares[0].queue, given.is_durable) if given.count == len(shares) == 1 else None
-        if kind is not None and found != kind:
-            yield (_together_in(kind[0], levels, size),), places, ids, kind[1]
-            places, ids, levels, size = [], [], [], 0
-        kind = found
-        if kind is None:
-            yield shares, given.positions_at(index), given.message_ids, given.is_durable
+        shares = known.get(given.index) or shares_in(state, buffer, given)
+        is_alone = given.count == len(shares) == 1
+        if alone and not (is_alone and shares[0].queue == queue and given.is_durable == is_durable):
+            yield _together_at(index, alone, shares_alone)
+            alone, shares_alone = [], []
+        if is_alone:
+            if not alone:
+                queue, is_durable = shares[0].queue, given.is_durable
+            alone.append(given)
+            shares_alone.append(shares[0])
         else:
-            places.append(QueuePosition(place(index, given.ordinal)))
-            ids.append(MessageId(place(given.index, given.ordinal)))
-            levels.append(shares[0].levels[0] if shares[0].levels is not None else PRIORITY_DEFAULT)
-            size += shares[0].size
-    if kind is not None:
-        yield (_together_in(kind[0], levels, size),), places, ids, kind[1]
+            yield shares, given.positions_at(index), given.message_ids, given.is_durable
+    if alone:
+        yield _together_at(index, alone, shares_alone)
 
 
-def _together_in(queue: QueueId, levels: list[int], size: int) -> Share:
-    """What a queue gets of messages with these priorities that came one by one."""
+def _together_at(
+    index: LogIndex, alone: list[PublishOperation], shares: list[Share]
+) -> tuple[Sequence[Share], Sequence[QueuePosition], Sequence[MessageId], bool]:
+    """What one queue gets of messages that came one by one, and are committed at `index`."""
+    first = place(index, 0)
+    positions = [QueuePosition(first + given.ordinal) for given in alone]
+    ids = [MessageId((given.index << ORDINAL_BITS) + given.ordinal) for given in alone]
+    size = sum([share.size for share in shares])
+    levels = [share.levels[0] if share.levels is not None else PRIORITY_DEFAULT for share in shares]
     is_plain = levels.count(PRIORITY_DEFAULT) == len(levels)
-    return Share(queue, None, len(levels), size, None if is_plain else levels)
+    together = Share(shares[0].queue, None, len(alone), size, None if is_plain else levels)
+    return (together,), positions, ids, alone[0].is_durable
 
 
 def give_back(
@@ -287,11 +312,27 @@ def give_back(
         if is_counted:
             queue.count_delivery(positions, taken.is_durable)
         unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
-    for given in operations:
-        if isinstance(given, PublishOperation):
-            reserve(state, shares_in(state, buffer, given), -1)
-            state.contents.release(given.message_ids, given.is_durable)
+    _give_back_published(state, buffer, [each for each in operations if isinstance(each, PublishOperation)])
     return [(queue, sorted(positions)) for queue, positions in unlocked.values() if positions]
+
+
+def _give_back_published(state: SetState, buffer: TxBuffer, publishes: Sequence[PublishOperation]) -> None:
+    """The room and the contents of publishes; those that came one by one are released together."""
+    room: dict[QueueId, tuple[int, int]] = {}
+    alone: tuple[list[MessageId], list[MessageId]] = [], []
+    known = buffer.shares
+    for given in publishes:
+        for share in known.get(given.index) or shares_in(state, buffer, given):
+            length, size = room.get(share.queue, (0, 0))
+            room[share.queue] = length + share.length, size + share.size
+        if given.count == 1:
+            alone[given.is_durable].append(MessageId((given.index << ORDINAL_BITS) + given.ordinal))
+        else:
+            state.contents.release(given.message_ids, given.is_durable)
+    reserve(state, [Share(queue, None, *taken) for queue, taken in room.items()], -1)
+    for is_durable in (False, True):
+        if alone[is_durable]:
+            state.contents.release(alone[is_durable], is_durable)
 
 
 def queues_of(state: SetState, operation: Operation) -> list[QueueId]:

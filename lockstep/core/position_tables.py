@@ -4,6 +4,8 @@ Law: a page is for entries that neighbouring records made visible, and small how
 step makes room for all of them anew. Of most entries nothing is said, and an empty table costs nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, overload
 
@@ -110,6 +112,14 @@ class PositionTable(Mapping[QueuePosition, _Said]):
             if position not in page:
                 page[position] = said
                 self._length += 1
+
+    def count(self: PositionTable[int], positions: Iterable[QueuePosition]) -> None:
+        """One more is said of each of these."""
+        for position in positions:
+            page = self._page(position)
+            said = page.get(position)
+            self._length += said is None
+            page[position] = 1 if said is None else said + 1
 
     def remove(self, positions: Iterable[QueuePosition]) -> None:
         """Nothing is said of these any more, if anything was."""

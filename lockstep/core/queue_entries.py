@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
+from operator import lt
 
 from lockstep.core.entry_pages import Element, EntryPage, Pairs, Piece, first_of, last_of
 from lockstep.core.entry_runs import EntryRun
@@ -146,7 +147,24 @@ class QueueEntries:
         number = self._number_of(positions[0])
         if number == self._number_of(min(positions)) == self._number_of(max(positions)):
             return ((pages[number], positions),)
+        if all(map(lt, positions, islice(positions, 1, None))):
+            return self._ascending_by_page(positions)
         return [(pages[number], tuple(some)) for number, some in groupby(positions, self._number_of)]
+
+    def _ascending_by_page(
+        self, positions: Sequence[QueuePosition]
+    ) -> list[tuple[EntryPage, Sequence[QueuePosition]]]:
+        """The same of positions that ascend, as they nearly always do: nothing is looked up for each."""
+        pages, firsts = self._pages, self._firsts
+        found: list[tuple[EntryPage, Sequence[QueuePosition]]] = []
+        begin = 0
+        while begin < len(positions):
+            number = self._number_of(positions[begin])
+            is_last = number + 1 == len(firsts)
+            end = len(positions) if is_last else bisect_left(positions, firsts[number + 1], begin)
+            found.append((pages[number], positions[begin:end]))
+            begin = end
+        return found
 
     # --- changing ---
 

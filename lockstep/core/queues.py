@@ -276,9 +276,8 @@ class Queue(QueueEntries):
 
     def count_delivery(self, positions: Iterable[QueuePosition], is_durable: bool) -> list[QueuePosition]:
         """One more failed delivery of entries that are there; of durable ones only for a durable record. Answers which."""
-        counted, counts = self._to_change(positions, is_durable), self.delivery_counts
-        for position in counted:
-            counts[position] = counts.get(position, 0) + 1
+        counted = self._to_change(positions, is_durable)
+        self.delivery_counts.count(counted)
         if self._changes.listener is not None:
             self._tell([position for position in counted if self.is_entry_durable(position)])
         return counted

@@ -134,7 +134,8 @@ class TxBuffer:
     def publishes(self) -> list[PublishOperation]:
         """In the order of their ordinals, that is of the messages' positions."""
         found = [operation for operation in self.operations if isinstance(operation, PublishOperation)]
-        return sorted(found, key=attrgetter("ordinal", "index"))
+        found.sort(key=attrgetter("ordinal"))  # Those of one ordinal stay in the order of the log.
+        return found
 
     @property
     def dequeues(self) -> list[DequeueOperation]:

@@ -16,7 +16,6 @@ from lockstep.core.ids import (
     Incarnation,
     LogIndex,
     QueueId,
-    QueuePosition,
     SessionKey,
     SetName,
 )
@@ -301,9 +300,7 @@ def _decode_handed_over(
             for one in wire.open
         ),
         tuple(
-            HeldMessages(
-                SessionKey(held.session), QueueId(held.queue), tuple(map(QueuePosition, held.positions))
-            )
+            HeldMessages(SessionKey(held.session), QueueId(held.queue), tuple(held.positions))  # type: ignore[arg-type]
             for held in wire.held
         ),
         wire.is_chosen,

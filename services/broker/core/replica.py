@@ -331,7 +331,8 @@ class Replica:
         """This reign is over: what memory holds may not be what the set has. Begin again from disk as a restarted replica."""
         if self.primary is not None and self.primary.disk_damage:
             self._found_damage = FoundDamage(self.primary.membership.own.disk, self.primary.disk_damage)
-        left = self.primary or (self._taking_over.copy if self._taking_over is not None else None)
+        taking = self._taking_over
+        left = self.primary or (taking and (taking.primary or taking.copy))
         if left is not None:
             self._take_apart(left)
         self.primary = self._taking_over = None
@@ -491,36 +492,39 @@ class Replica:
 
     def _take_over(self, taking: TakingOver, now: Now) -> None:
         """Lead when all of the log is applied, unless another leads by then."""
-        won, copy = taking.won, taking.copy
-        if self.set_map is None or self.set_map.epoch != won.target.epoch:
-            self._note("promotion lost", f"epoch {won.target.epoch} is over")
+        epoch = taking.won.target.epoch
+        if self.set_map is None or self.set_map.epoch != epoch:
+            self._note("promotion lost", f"epoch {epoch} is over")
             self._fall_back(now)
             return
         if not (taking.pieces.works or taking.is_applied):
             taking.applied(self._handed_for(taking))
-        if taking.pieces.works:
+        if not taking.pieces.works and taking.primary is None:
+            taking.lead(self._new_primary(taking, self.set_map, now))
+        if taking.pieces.works or taking.primary is None:
             self._effects += taking.pieces.ask(self.set_name, now)
             return
-        self._taking_over = None
-        own = Member(self.broker, taking.disk, self.incarnation)
-        self.primary = PrimaryCore(
-            copy,
-            own,
-            self.set_map,
-            self._facts.revision,
-            won.is_restarted,
-            self.settings.primary,
-            now,
-            self.factories,
-            self.figures,
-            taking.handed,
-            taking.gone,
-        )
+        self._taking_over, self.primary = None, taking.primary
         self._effects += self.primary.begin(now)
         presences = sorted(self._facts.presences.items())
         seen = PresencesSeen(self.set_name, tuple((broker, held, rev) for broker, (held, rev) in presences))
         self._effects += self.primary.handle(seen, now)
         self._extend_primary(now)
+
+    def _new_primary(self, taking: TakingOver, set_map: SetMap, now: Now) -> PrimaryCore:
+        return PrimaryCore(
+            taking.copy,
+            Member(self.broker, taking.disk, self.incarnation),
+            set_map,
+            self._facts.revision,
+            taking.won.is_restarted,
+            self.settings.primary,
+            now,
+            self.factories,
+            self.figures,
+            taking.handed is not None,
+            taking.gone,
+        )
 
     def _handed_for(self, taking: TakingOver) -> HandedOver | None:
         """What the last primary told its successor, if this is the one, and behind that very log."""

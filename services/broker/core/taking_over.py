@@ -5,7 +5,7 @@ Law: behind a burst that may be much, and the lease has to be renewed meanwhile;
 done. A memory that has done some of it is that of a primary: if the epoch is lost meanwhile, it is dropped as one's is.
 
     applying --> applied, nothing was handed over --> beginning --> done
-    applying --> applied, what is open was handed over --> done
+    applying --> applied, what is open was handed over --> taking that up --> done
 """
 
 from lockstep.core.apply_epochs import begin_epoch
@@ -16,6 +16,7 @@ from lockstep.core.records import EpochBegins
 from lockstep.core.replication import HandedOver
 from services.broker.core.promotion import Candidacy
 from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
+from services.primary.core.primary import PrimaryCore
 
 
 class TakingOver:
@@ -32,6 +33,8 @@ class TakingOver:
         """What the last primary told, if that holds for the log that was applied."""
         self.gone = NOTHING_GONE
         """What the epoch ends before its record does."""
+        self.primary: PrimaryCore | None = None
+        """Who will lead; it does not yet."""
         self.pieces = Pieces(piece_cost)
         self.pieces.begin(copy.apply_in_steps(copy.log_end))
         self.pieces.go_on()
@@ -44,4 +47,11 @@ class TakingOver:
             self.gone = GoneBefore.of(state, self.won.is_restarted)
             record = EpochBegins(None, target.epoch, target.primary, self.won.is_restarted)
             self.pieces.begin(begin_epoch(state, LogIndex(self.copy.log_end + 1), record))
+            self.pieces.go_on()
+
+    def lead(self, primary: PrimaryCore) -> None:
+        """The state is what this one begins with; it takes up what was handed over."""
+        self.primary = primary
+        if self.handed is not None:
+            self.pieces.begin(primary.take_up(self.handed))
             self.pieces.go_on()

@@ -199,13 +199,13 @@ class Dispatch:
             if self._queues[queue_id].hands.of(session)
         ]
 
-    def held(self) -> dict[SessionKey, dict[QueueId, list[QueuePosition]]]:
+    def held(self) -> dict[SessionKey, dict[QueueId, tuple[QueuePosition, ...]]]:
         """What sessions hold, by session and queue, ascending; however many they are, each message is looked at once."""
-        found: dict[SessionKey, dict[QueueId, list[QueuePosition]]] = {}
+        found: dict[SessionKey, dict[QueueId, tuple[QueuePosition, ...]]] = {}
         for queue_id, dispatch in sorted(self._queues.items()):
             for session, positions in dispatch.hands.by_session.items():
                 if positions:
-                    found.setdefault(session, {})[queue_id] = list(positions)
+                    found.setdefault(session, {})[queue_id] = tuple(positions)
         return dict(sorted(found.items()))
 
     def forget_session(self, session: SessionKey) -> None:
@@ -229,7 +229,6 @@ class Dispatch:
 
     def take_apart(self) -> Iterator[int]:
         """The epoch is over: leave nothing that is big, in steps that say what they cost (`taking_apart`)."""
-        self._queues.unused.clear()
         while self._queues:
             _, dispatch = self._queues.popitem()
             yield from dispatch.take_apart()

@@ -4,6 +4,8 @@ Law: it goes with the log that it belongs to. Who leads the next epoch behind th
 hand stays so; behind any other log, or without it, everything open is aborted with the new epoch (R12).
 """
 
+from collections.abc import Iterator
+
 from lockstep.core.ids import BrokerId, Epoch
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import RollbackReason
@@ -12,6 +14,10 @@ from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core.attachments import Attachments
 from services.primary.core.context import Context, TransactionProgress
 from services.primary.core.transacting import append_rollback, open_named
+
+HELD_IN_ONE = 500
+"""Messages of a session that are taken up in one step."""
+_TRANSACTION_COST = 5
 
 
 def roll_back_unfit(context: Context, attachments: Attachments) -> None:
@@ -46,7 +52,7 @@ def handed_over(
         for key, progress in sorted(context.progress.items())
     )
     held = tuple(
-        HeldMessages(session, queue_id, tuple(positions))
+        HeldMessages(session, queue_id, positions)
         for session, by_queue in context.dispatch.held().items()
         if attachments.outlives_hand_over(session)
         for queue_id, positions in by_queue.items()
@@ -65,13 +71,17 @@ def fits(handed: HandedOver, epoch: Epoch, copy: LogCopy) -> bool:
     ]
 
 
-def take_up(context: Context, handed: HandedOver) -> None:
-    """Go on with what was open and in hand."""
+def take_up(context: Context, handed: HandedOver) -> Iterator[int]:
+    """Go on with what was open and in hand, in steps that say what they cost (`Pieces`): nobody is served before all are done."""
     now_ms = context.now.boottime_ms
     for one in handed.open:
         ends_ms = now_ms + one.remaining_ms if one.remaining_ms else 0
         progress = TransactionProgress(one.session, ends_ms, dict(one.sequences), one.ordinal, one.bytes)
         context.progress.begin(one.transaction, progress)
         context.writer.observe(one.transaction)
+        yield _TRANSACTION_COST
     for held in handed.held:
-        context.dispatch.hold(held.session, held.queue, held.positions)
+        for begin in range(0, len(held.positions), HELD_IN_ONE):
+            positions = held.positions[begin : begin + HELD_IN_ONE]
+            context.dispatch.hold(held.session, held.queue, positions)
+            yield len(positions)

@@ -103,13 +103,13 @@ class PrimaryCore:
         now: Now,
         factories: Sequence[TransactionObserverFactory] = (),
         figures: Figures | None = None,
-        handed: HandedOver | None = None,
+        is_handed_over: bool = False,
         gone: GoneBefore = NOTHING_GONE,
     ) -> None:
         """Take over a copy of the log whose suffix is applied. `copy.retained` are frames kept for backups.
 
         `own`: this replica as the map names it; `is_restarted`: its memory is not that of the set's last reign (R12);
-        `figures`: where to go on counting; `handed`: what the last primary told it (T8), None: nothing that fits;
+        `figures`: where to go on counting; `is_handed_over`: it takes up what the last primary told it (T8), before it begins;
         `gone`: what this epoch has ended in the state already.
         """
         self._own = own
@@ -148,10 +148,8 @@ class PrimaryCore:
         )
         self._housekeeping = Housekeeping(self.context, now)
         self._is_restarted = is_restarted
-        self._is_handed_over = handed is not None
-        if handed is not None:
-            assert not is_restarted, "a restarted replica has lost what it was told"
-            take_up(self.context, handed)
+        assert not (is_restarted and is_handed_over), "a restarted replica has lost what it was told"
+        self._is_handed_over = is_handed_over
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
         self.disk_damage: str = ""
@@ -198,6 +196,11 @@ class PrimaryCore:
     @property
     def commit_index(self) -> LogIndex:
         return self.context.writer.log.commit_index
+
+    def take_up(self, handed: HandedOver) -> Iterator[int]:
+        """Go on with what was open and in hand in the last reign, in steps that say what they cost (`Pieces`)."""
+        assert self._is_handed_over, "it has aborted what was open"
+        return take_up(self.context, handed)
 
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""

@@ -171,8 +171,11 @@ class Rig:
             gathering_ms_max=gathering_ms_max,
         )
         self.core: PrimaryCore = PrimaryCore(
-            copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, handed=handed, gone=gone
+            copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, None, handed is not None, gone
         )
+        if handed is not None:
+            for _ in self.core.take_up(handed):
+                pass
         self._perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))
 

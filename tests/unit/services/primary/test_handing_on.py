@@ -23,7 +23,7 @@ from lockstep.core.server_messages import OutcomeAnswer, OutcomeState, SessionAt
 from lockstep.core.set_state import SetState
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
-from services.primary.core.handing_on import fits, handed_over, roll_back_unfit
+from services.primary.core.handing_on import HELD_IN_ONE, fits, handed_over, roll_back_unfit
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
 TO = BrokerId("b2")
@@ -260,3 +260,16 @@ def outcome(client: RigClient, key: TransactionKey) -> tuple[int, int]:
     client.say(GetOutcome(1, key, False))
     answer = client.heard_of(OutcomeAnswer)[-1]
     return answer.state, answer.reason
+
+
+def test_what_is_in_hand_is_taken_up_in_steps_that_look_at_few(rig: Rig, client: RigClient) -> None:
+    held = 3 * HELD_IN_ONE + 1
+    client.publish("q", *[b"x"] * held)
+    client.consume("q", credit=held)
+    handed = told(rig)
+    successor = Rig(predecessor=rig, handed=msgspec.structs.replace(handed, held=()))
+    queue = successor.state.queues.by_name["q"]
+    steps = list(successor.core.take_up(handed))
+    assert len(steps) == 4 and max(steps) == HELD_IN_ONE
+    assert successor.core.context.dispatch.held_count(queue.id) == held
+    assert successor.core.context.dispatch.is_held_by(client.session, queue.id, queue.positions())

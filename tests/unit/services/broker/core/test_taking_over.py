@@ -3,18 +3,22 @@
 from collections.abc import Callable
 
 from lockstep.core.apply_epochs import GIVEN_BACK_IN_ONE
+from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import DropLeaseKey, PromoteSelf, TellStore, WakeAt
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionKey
 from lockstep.core.inputs import MapSeen, Tick, Verdict, Woken
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.replication import HandedOver
+from lockstep.core.records import OpenSession
+from lockstep.core.replication import HandedOver, HeldMessages
 from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, RememberMap, StoreRefused
 from services.backup.core.settings import BackupSettings
 from services.broker.core.promotion import Candidacy
 from services.broker.core.settings import ReplicaSettings
 from services.broker.core.taking_over import TakingOver
+from services.primary.core.handing_on import HELD_IN_ONE
+from services.primary.core.primary import PrimaryCore
 from services.primary.core.settings import PrimarySettings
 from tests.unit.lockstep.core.history import Log, message, replay
 from tests.unit.services.replicas import SET, MemoryStore, ReplicaBench, entry, frames, member, seen
@@ -154,3 +158,26 @@ def test_open_transactions_are_aborted_in_pieces_unless_they_were_handed_over() 
         assert (pieces, len(copy.state.contents)) == ((0, operations) if handed else (5, 0))
         assert copy.state.transactions.open_count == (1 if handed else 0)
         assert taking.gone.aborted == (0 if handed else 1)
+
+
+def test_what_was_in_hand_is_taken_up_in_pieces_before_anybody_is_led() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue, session = log.queue("q"), SessionKey(log.append(OpenSession(None, "s", 1000), False))
+    log.publish(*(message((queue,)),) * (4 * HELD_IN_ONE))
+    log.flush()
+    target = entry(2, OLD)
+    held = (HeldMessages(session, queue.id, tuple(queue.positions())),)
+    handed = HandedOver(SET, Epoch(1), OLD.broker, log.state.applied, held=held)
+    copy = LogCopy(replay(log.frames), log.state.applied, 0)
+    taking = TakingOver(Candidacy(target, (), is_restarted=False), copy, OLD.disk, piece_cost=1)
+    taking.applied(handed)
+    assert not taking.pieces.works
+    primary = PrimaryCore(copy, OLD, target, 1, False, PrimarySettings(), Now(1, 1), is_handed_over=True)
+    taking.lead(primary)
+    counts = [primary.context.dispatch.held_count(queue.id)]
+    while taking.pieces.works:
+        taking.pieces.go_on()
+        counts.append(primary.context.dispatch.held_count(queue.id))
+    assert counts[:4] == [HELD_IN_ONE, 2 * HELD_IN_ONE, 3 * HELD_IN_ONE, 4 * HELD_IN_ONE]
+    assert not primary.is_serving and taking.primary is primary
