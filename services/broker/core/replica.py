@@ -332,7 +332,7 @@ class Replica:
         if self.primary is not None and self.primary.disk_damage:
             self._found_damage = FoundDamage(self.primary.membership.own.disk, self.primary.disk_damage)
         taking = self._taking_over
-        left = self.primary or (taking and (taking.primary or taking.copy))
+        left = self.primary or ((taking.primary or taking.copy) if taking is not None else None)
         if left is not None:
             self._take_apart(left)
         self.primary = self._taking_over = None
