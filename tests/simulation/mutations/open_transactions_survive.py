@@ -1,8 +1,9 @@
 """A new epoch leaves open transactions open, and their operations are not counted (T1, T8, history 9)."""
 
-from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.records import AcceptCommand, AppliedRecord, EpochBegins
 from lockstep.core.set_state import SetState
+from lockstep.core.transactions import Transactions
 from services.primary.core.context import TransactionProgress
 from services.primary.core.primary import PrimaryCore
 from tests.simulation.mutations import Mutation
@@ -32,9 +33,18 @@ class LenientState(SetState):
         super().apply(index, epoch, record, is_durable)
 
 
+class LenientTransactions(Transactions):
+    __slots__ = ()
+
+    def open_keys(self) -> list[TransactionKey]:
+        """Whoever takes over finds none to abort."""
+        return []
+
+
 class Lenient(WeakReplica):
     def weaken_state(self, state: SetState) -> None:
         state.__class__ = LenientState
+        state.transactions.__class__ = LenientTransactions
 
     def promoted(self, primary: PrimaryCore) -> None:
         for buffer in primary.context.state.transactions.open():
