@@ -122,7 +122,10 @@ class Broker(Process):
             self.world.observer.before(self, given)
             self._handled += 1
             more_follow = self._handled % GATHERED_EVERY == 0 and replica.is_serving
+            led = replica.primary
             effects = replica.handle(given, self.clocks.now(), more_follow)
+            if replica.primary is not None and replica.primary is not led:
+                self.world.leads(replica.primary)
             if more_follow:
                 # Whatever comes next: it says nothing itself.
                 self.world.loop.after(0, self.feed, ClientStreamDrained(given.set_name, 0))

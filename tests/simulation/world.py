@@ -14,6 +14,7 @@ from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName, Transaction
 from lockstep.core.inputs import AcceptDataLoss, AnyInput
 from lockstep.core.lineage import Lineage
 from services.broker.core.lease_keeper import LeaseSettings
+from services.primary.core.primary import PrimaryCore
 from tests.simulation.branches import Branches
 from tests.simulation.broker import Broker
 from tests.simulation.client import Client, ClientSession
@@ -264,15 +265,16 @@ class World:
 
     def note(self, process: Broker, effect: Note) -> None:
         self.branches.note(effect)
-        if effect.event == "promoted":
-            primary = process.replicas[effect.set_name].primary
-            if primary is not None and primary.context.state.transactions.prepared():
-                self.branches.reach("promoted with prepared branches")
-            if primary is not None and primary.context.state.transactions.open():
-                self.branches.reach("promoted with open transactions")
-            if primary is not None and primary.context.dispatch.held():
-                self.branches.reach("promoted with deliveries in hand")
         self.trace(effect.set_name, f"{process.name}: {effect.event}: {effect.details}")
+
+    def leads(self, primary: PrimaryCore) -> None:
+        """A promoted replica has taken over."""
+        if primary.context.state.transactions.prepared():
+            self.branches.reach("promoted with prepared branches")
+        if primary.context.state.transactions.open():
+            self.branches.reach("promoted with open transactions")
+        if primary.context.dispatch.held():
+            self.branches.reach("promoted with deliveries in hand")
 
     def trace(self, set_name: SetName | None, line: str) -> None:
         """A line of the timeline that `--trace` prints; None: it concerns every set."""
