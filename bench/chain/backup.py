@@ -31,7 +31,16 @@ class BackupHop(Hop):
         super().__init__("backup")
         self._own, self._store, self._read_now = own, store, read_now
         self._core = BackupCore(
-            SET, own.broker, own.incarnation, epoch, primary, empty_copy(), True, 1, BackupSettings()
+            SET,
+            own.broker,
+            own.incarnation,
+            epoch,
+            primary,
+            empty_copy(),
+            True,
+            1,
+            BackupSettings(),
+            lambda opened: True,
         )
         self._requests: list[AnyStoreRequest] = []
         self._is_woken = False

@@ -182,15 +182,26 @@ def agreement(
 ) -> LogIndex:
     """The highest index up to which two logs are the same, from their epoch tables ((epoch, first index) ascending) and ends.
 
-    `(index, epoch)` names one content for ever (DESIGN 3), so the logs agree at an index where both have the same epoch. A table
-    may begin late where a snapshot replaced the log's beginning; below that its owner agrees with whoever agrees at it.
+    `(index, epoch)` names one content for ever (DESIGN 3), so the logs agree at an index where both have the same epoch, if they
+    do before it: where an etcd that was set back let an epoch begin twice, its two logs agree no further than what they began
+    behind, as far as their tables tell. A table may begin late where a snapshot replaced the log's beginning; below that its
+    owner agrees with whoever agrees at it.
     """
-    spans = {epoch: (first, end) for epoch, first, end in _spans(ours, our_end)}
-    agreed = 0
-    for epoch, _, end in _spans(theirs, their_end):
-        if epoch in spans:
-            agreed = max(agreed, min(end, spans[epoch][1]))
-    return LogIndex(agreed)
+    late, early = _spans(ours, our_end), _spans(theirs, their_end)
+    if not late or not early:
+        return LogIndex(0)
+    if late[0][1] < early[0][1]:
+        late, early = early, late
+    epoch, begin, _ = late[0]
+    place = next((place for place, span in enumerate(early) if span[0] == epoch and span[1] <= begin), None)
+    if place is None:
+        return LogIndex(0)
+    agreed = min(late[0][2], early[place][2])
+    for one, other in zip(late[1:], early[place + 1 :], strict=False):
+        if one[:2] != other[:2]:
+            break
+        agreed = min(one[2], other[2])
+    return agreed
 
 
 def _spans(

@@ -4,6 +4,8 @@ Law: it hears the store and the primary on the present stream, in this epoch, an
 `backup_memory`; `own_store` and `following` are what it does in them.
 """
 
+from collections.abc import Callable
+
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect
@@ -43,11 +45,13 @@ class BackupCore:
         is_memory_whole: bool,
         first_stream: int,
         settings: BackupSettings,
+        may_follow: Callable[[SetOpened], bool],
         found_damage: FoundDamage | None = None,
     ) -> None:
         """`primary` None: nobody to follow (the map names this broker itself, or nobody yet); then it only loads.
 
         `copy` None: memory is to be loaded from disk. `first_stream`: number for the first subscription; later ones count on.
+        `may_follow`: whether a disk that was opened so is known to be of the history that the map has; asked again until it is.
         `found_damage`: what an earlier core was told of the disk.
         """
         self.set_name = set_name
@@ -57,7 +61,7 @@ class BackupCore:
         self.memory.found_damage = found_damage
         store = StoreWords(set_name, epoch, incarnation)
         link = PrimaryWords(set_name, epoch, broker, incarnation, first_stream, settings)
-        self._following = Following(self.memory, primary, link, store, settings)
+        self._following = Following(self.memory, primary, link, store, settings, may_follow)
         self._store = OwnStore(epoch, incarnation, self.memory, self._following, store, settings)
 
     @property

@@ -38,8 +38,10 @@ class Follower:
         self._remembered = (0, 0, "")
         """(the entry's revision, etcd's own, stamp) that the store was told."""
         self._judged: SetOpened | None = None
+        self._is_settled = False
+        """A primary has taken the disk since it was opened."""
         self._lost: MarkSetBack | None = None
-        """What the disk remembers and etcd lacks, since it was opened; until a primary has taken it, or the map was rebuilt."""
+        """What the disk remembers and etcd lacks, since it was opened; until that is back, or the map was rebuilt."""
         self._marked_ms = -MARKED_EVERY_MS
         self._is_store_connected = False
 
@@ -89,7 +91,8 @@ class Follower:
             # It serves the next epoch as well, and a big disk is not to be begun anew for each.
             return effects
         if backup is not None and backup.epoch == set_map.epoch:
-            if not backup.may_set_aside(set_map, self._lease_holder):
+            opened, is_free = backup.opened, backup.may_set_aside(set_map, self._lease_holder)
+            if opened is None or not is_free or not self._may_follow(opened):
                 return []
             self._remembered = (0, 0, "")
             return backup.set_aside()
@@ -108,6 +111,7 @@ class Follower:
             is_whole,
             stream,
             self._settings,
+            self._may_follow,
             self._found_damage,
         )
         effects.append(Note(self.set_name, "follows", f"{primary} in epoch {set_map.epoch}"))
@@ -122,28 +126,32 @@ class Follower:
 
     def _judge(self, seen: MapSeen, now: Now) -> list[AnyEffect]:
         """A disk that knows more than etcd has etcd say so, as a broker's does; and it keeps what it knows meanwhile."""
-        opened = self.backup.opened if self.backup is not None else None
-        if opened is not None and opened is not self._judged:
-            self._judged = opened
-            etcd = EtcdComparison(
-                Lineage(seen.generation, seen.earlier_generations),
-                seen.mod_revision,
-                seen.etcd_revision,
-                seen.stamps,
-            )
-            revision, stamp = etcd.revision_ahead(opened), etcd.stamp_lost(opened)
-            is_lost = revision > 0 or stamp is not None
-            mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, seen.generation)
-            self._lost = mark if is_lost else None
-        if self._lost is None:
+        backup, opened = self.backup, self.backup.opened if self.backup is not None else None
+        if backup is None or opened is None or (self._is_settled and opened is self._judged):
             return []
-        is_taken = self.backup is not None and self.backup.state is BackupState.FOLLOWING
-        if seen.generation != self._lost.generation or is_taken:
-            self._lost = None
-        elif not seen.is_set_back and now.boottime_ms - self._marked_ms >= MARKED_EVERY_MS:
-            self._marked_ms = now.boottime_ms
-            return [self._lost]
-        return []
+        self._compare(opened, seen)
+        if backup.state is BackupState.FOLLOWING:
+            self._is_settled, self._lost = True, None
+        if self._lost is None or seen.is_set_back or now.boottime_ms - self._marked_ms < MARKED_EVERY_MS:
+            return []
+        self._marked_ms = now.boottime_ms
+        return [self._lost]
+
+    def _compare(self, opened: SetOpened, seen: MapSeen) -> None:
+        if opened is not self._judged:
+            self._judged, self._is_settled = opened, False
+        lineage = Lineage(seen.generation, seen.earlier_generations)
+        etcd = EtcdComparison(lineage, seen.mod_revision, seen.etcd_revision, seen.stamps)
+        revision, stamp = etcd.revision_ahead(opened), etcd.stamp_lost(opened)
+        is_lost = not self._is_settled and (revision > 0 or stamp is not None)
+        mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, seen.generation)
+        self._lost = mark if is_lost else None
+
+    def _may_follow(self, opened: SetOpened) -> bool:
+        """Not with a disk that tells that etcd was set back, as a broker does not."""
+        if self._seen is not None:
+            self._compare(opened, self._seen)
+        return self._lost is None
 
     def _remember(self, seen: MapSeen) -> list[AnyEffect]:
         """The store keeps the last map (R1)."""

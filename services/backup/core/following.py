@@ -2,9 +2,10 @@
 
 Law: what is acknowledged is durable here and agrees with the primary's log; what is applied is committed, or lies at or below a
 snapshot that this replica joined with. Frames go to the own store as they came, and a log that disagrees is cut there first.
+A disk that knows of what the map lacks follows nobody: an epoch of that map may have a number that another one had before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from lockstep.core.replication import (
     SubscriptionAccepted,
     SubscriptionRefused,
 )
-from lockstep.core.store_protocol import StateItem
+from lockstep.core.store_protocol import SetOpened, StateItem
 from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage
 from services.backup.core.joining import Joining
 from services.backup.core.primary_words import PrimaryWords
@@ -38,13 +39,17 @@ class Following:
         words: PrimaryWords,
         store: StoreWords,
         settings: BackupSettings,
+        may_follow: Callable[[SetOpened], bool],
     ) -> None:
-        """`primary` None: there is nobody to follow."""
+        """`primary` None: there is nobody to follow. `may_follow`: as `BackupCore` has it."""
         self._memory = memory
         self._primary = primary
         self._words = words
         self._store = store
         self._settings = settings
+        self._may_follow = may_follow
+        self._kept_back: SetOpened | None = None
+        """The disk that may not follow, as it was opened; told once."""
         self.has_joined = False
         """Memory became whole, and the primary was not told yet."""
         self._told_commit = LogIndex(0)
@@ -60,6 +65,12 @@ class Following:
         memory = self._memory
         assert memory.copy is not None and memory.opened is not None
         if self._primary is None:
+            return
+        if not self._may_follow(memory.opened):
+            if self._kept_back is not memory.opened:
+                self._kept_back = memory.opened
+                memory.note("kept back", f"etcd lacks what the disk knows: {self._primary} is not followed")
+            memory.retry_ms = now.boottime_ms + self._settings.retry_ms
             return
         memory.state = BackupState.SUBSCRIBING
         commit_index = max(memory.copy.commit_index, memory.opened.commit_index)

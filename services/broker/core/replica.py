@@ -422,6 +422,7 @@ class Replica:
             is_whole,
             stream,
             self.settings.backup,
+            self._facts.may_follow,
             self._found_damage,
         )
         if self._is_store_connected:
@@ -432,12 +433,14 @@ class Replica:
         return self._memory_number * 1_000_000
 
     def _leave_damaged(self, set_map: SetMap, backup: BackupCore) -> None:
-        """R10: a damaged disk is set aside when nobody counts on it any more; the last member never leaves, unless by R7."""
+        """R10: a damaged disk is set aside when nobody counts on it any more; the last member never leaves, unless by R7. Nor
+        does one that knows of what etcd lacks.
+        """
         assert backup.opened is not None
         if set_map.names_disk(backup.opened.disk) and self._candidate.takes_damage():
             self._effects += backup.accept_damage()
             self._found_damage = None
-        elif backup.may_set_aside(set_map, self._facts.lease_holder):
+        elif not self._facts.is_knowledge_at_stake() and backup.may_set_aside(set_map, self._facts.lease_holder):
             self._effects += backup.set_aside()
 
     def _drop_stray_key(self, now: Now) -> None:

@@ -153,6 +153,13 @@ class SetFacts:
             return False
         return self.revision_ahead(judged) > 0 or self.stamp_lost(judged) is not None
 
+    def may_follow(self, opened: SetOpened) -> bool:
+        """Whether a replica with this disk may take part: not while that tells that etcd was set back. Another may have begun
+        the epoch in which it last wrote once more, and its log be taken for that one's.
+        """
+        self.judge(opened, is_following=False)
+        return not self.is_knowledge_at_stake()
+
     @property
     def has_compared(self) -> bool:
         """Whether the disk was compared with this etcd, and knew nothing that it lacks."""

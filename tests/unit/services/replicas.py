@@ -344,8 +344,10 @@ class BackupBench(Bench):
         is_memory_whole: bool = False,
         primary: str | None = "a",
         settings: BackupSettings | None = None,
+        may_follow: bool = True,
     ) -> None:
         super().__init__(store)
+        self.may_follow = may_follow
         self.core = BackupCore(
             SET,
             BrokerId("b"),
@@ -356,6 +358,7 @@ class BackupBench(Bench):
             is_memory_whole,
             0,
             settings or BackupSettings(),
+            lambda opened: self.may_follow,
         )
         self.perform(self.core.begin(self.now))
 

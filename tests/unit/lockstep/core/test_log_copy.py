@@ -65,6 +65,28 @@ def test_a_table_that_begins_late_says_no_more_and_the_same_where_it_has_begun(
         assert agreed == common
 
 
+EPOCH_TWICE: EpochStarts = ((Epoch(1), LogIndex(1)), (Epoch(2), LogIndex(4)))
+
+
+@pytest.mark.parametrize(
+    ("other", "agreed"),
+    [
+        (((1, 1), (2, 7)), 3),
+        (((1, 1), (2, 7), (3, 20)), 3),
+        (((1, 1), (2, 3)), 2),
+        (((2, 7),), 9),
+        (((2, 3),), 0),
+    ],
+)
+def test_an_epoch_that_has_begun_twice_is_no_agreement(
+    other: tuple[tuple[int, int], ...], agreed: int
+) -> None:
+    """An etcd that was set back does not know that it was begun before. A table that begins amid an epoch says no more."""
+    theirs = tuple((Epoch(epoch), LogIndex(first)) for epoch, first in other)
+    for one, another in ((EPOCH_TWICE, theirs), (theirs, EPOCH_TWICE)):
+        assert agreement(one, LogIndex(9), another, LogIndex(9)) == agreed
+
+
 def test_a_copy_knows_the_epochs_of_its_suffix_too() -> None:
     copy = copy_of(*frames(1, 1, 2), *frames(3, 3, 4), *frames(4, 5, 5), commit=3)
     assert copy.epochs() == ((1, 1), (3, 3), (4, 5))

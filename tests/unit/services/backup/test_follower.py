@@ -102,8 +102,37 @@ def test_a_disk_that_knows_more_of_etcd_has_it_told_and_forgets_nothing_until_a_
     bench.feed(msgspec.structs.replace(old, is_set_back=True))
     bench.pass_ms(2_500)
     assert sum(isinstance(effect, MarkSetBack) for effect in bench.effects) == 3
+    assert bench.subscriptions() == [], "nor does it follow one who may have begun an epoch anew"
     bench.feed(msgspec.structs.replace(seen(entry(2, A, B), 5, "g2"), etcd_revision=7))
     assert (store.generation, store.etcd_revision, store.stamp) == ("g2", 7, "")
+    assert len(bench.subscriptions()) == 1
+
+
+def test_a_disk_that_knew_more_of_etcd_follows_when_that_is_back() -> None:
+    store = MemoryStore("disk-b", *frames(1, 1, 3), commit=3)
+    store.map_revision, store.generation, store.etcd_revision, store.stamp = 10, "g", 50, "p/2/48"
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    old = msgspec.structs.replace(seen(entry(1, A, B), 10, "g"), etcd_revision=90, stamps=stamps)
+    bench = FollowerBench(entry(1, A, B), store=store, first=old)
+    bench.pass_ms(2_500)
+    assert bench.subscriptions() == []
+    newer = stamps.stamped(Stamp("p", 3, 95))
+    bench.feed(msgspec.structs.replace(old, etcd_revision=96, stamps=newer))
+    bench.pass_ms(1_000)
+    assert bench.subscriptions() and store.stamp == "p/3/95"
+
+
+def test_a_damaged_disk_that_knows_more_of_etcd_is_not_set_aside() -> None:
+    store = MemoryStore("disk-b", *frames(1, 1, 3), commit=3)
+    store.generation, store.stamp = "g", "p/2/48"
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    old = msgspec.structs.replace(seen(entry(1, A), 10, "g"), etcd_revision=90, stamps=stamps)
+    bench = FollowerBench(entry(1, A), "a hole", store, old)
+    bench.pass_ms(2_500)
+    assert bench.store.disk == "disk-b"
+    bench.feed(seen(entry(2, A), 5, "g2"))
+    bench.pass_ms(2_500)
+    assert bench.store.disk != "disk-b"
 
 
 @pytest.mark.parametrize("damage", ["", "a hole"])

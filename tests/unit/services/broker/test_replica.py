@@ -573,6 +573,47 @@ def test_a_disk_with_a_stamp_that_etcd_lacks_starts_nothing_however_far_etcd_has
             assert bench.wanted(PromoteSelf) == [], "after an accepted loss, too"
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("has_passed", [True, False])
+@pytest.mark.parametrize("is_rebuilt", [True, False])
+def test_a_disk_that_knows_more_of_etcd_follows_nobody_before_that_is_back_or_the_map_is_rebuilt(
+    is_named: bool, has_passed: bool, is_rebuilt: bool
+) -> None:
+    """The epoch may have begun twice, and its two logs be taken for one."""
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    store = MemoryStore("disk-a", *frames(1, 1, 3), *frames(2, 4, 9), commit=9)
+    before = store.content()
+    store.map_revision, store.generation, store.etcd_revision, store.stamp = 10, "g", 50, "p/2/48"
+    members = (C, OLD) if is_named else (C,)
+    old = replace(seen(entry(2, *members), 12, "g"), etcd_revision=90 if has_passed else 30, stamps=stamps)
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.see_key("c.0")
+    bench.feed(old)
+    bench.pass_ms(3_000)
+    bench.feed(replace(old, is_set_back=True))
+    bench.pass_ms(3_000)
+    assert bench.wanted(OpenSubscription) == [] and store.content() == before
+    assert bench.notes().count("kept back") == 1
+    newer = replace(old, etcd_revision=91, stamps=stamps.stamped(Stamp("p", 2, 48)))
+    bench.feed(seen(entry(3, *members), 5, "g2") if is_rebuilt else newer)
+    bench.pass_ms(1_000)
+    assert bench.wanted(OpenSubscription)
+
+
+def test_a_damaged_disk_that_knows_more_of_etcd_is_not_set_aside() -> None:
+    for stamp, is_set_aside in (("p/1/20", True), ("p/2/48", False)):
+        store = MemoryStore("disk-a", *frames(1, 1, 3))
+        store.damage, store.generation, store.stamp = "a hole", "g", stamp
+        bench = ReplicaBench(store)
+        bench.hold_lease()
+        bench.see_key("c.0")
+        stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+        bench.feed(replace(seen(entry(2, C, B), 12, "g"), etcd_revision=90, stamps=stamps))
+        bench.pass_ms(3_000)
+        assert (store.disk != "disk-a") is is_set_aside
+
+
 def test_a_disk_answers_for_itself_again_where_the_newer_state_of_etcd_is_back() -> None:
     """Any other one may have come as far: it lacks the stamp, and lacks it still when it says no more that it was set back."""
     stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
