@@ -14,6 +14,7 @@ from lockstep.core.store_protocol import AnyStoreRequest
 from lockstep.runtime.replication_codec import decode_to_backup, encode_acknowledge, encode_subscribe
 from lockstep.runtime.store_codec import decode_answer
 from services.backup.core.backup import BackupCore
+from services.backup.core.backup_memory import LogStanding
 from services.backup.core.settings import BackupSettings
 
 
@@ -40,7 +41,7 @@ class BackupHop(Hop):
             True,
             1,
             BackupSettings(),
-            lambda opened: True,
+            lambda opened: LogStanding.OURS,
         )
         self._requests: list[AnyStoreRequest] = []
         self._is_woken = False

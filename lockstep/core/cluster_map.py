@@ -40,6 +40,9 @@ class SetMap:
     """Process that wrote this version."""
     supersedes: tuple[str, ...] = ()
     """Generations that the disks remembered from which `rebuild-map` made this entry: one that it names may still do so."""
+    is_forked: bool = False
+    """It was made where an epoch may have begun twice: beside another entry, of an etcd that may have been set back. Of the log
+    of a disk that it does not name, and that remembers an earlier generation, nothing is known to be of this history."""
 
     def member(self, broker: BrokerId) -> Member | None:
         """The in-sync entry of a broker, or None."""
@@ -79,6 +82,7 @@ class SetMap:
                 change=int(fields["change"]),
                 changed_by=Incarnation(fields["changed_by"]),
                 supersedes=tuple(str(generation) for generation in fields.get("supersedes", ())),
+                is_forked=bool(fields.get("is_forked", False)),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a cluster map entry: {error}") from error

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from lockstep.core.cluster_map import SetMap
 from lockstep.core.lineage import Lineage
 from lockstep.core.stamps import Stamp, Stamps
 from lockstep.core.store_protocol import SetOpened
@@ -24,6 +25,11 @@ class EtcdComparison(NamedTuple):
         if opened.map_revision > self.map_revision:
             return opened.map_revision
         return opened.etcd_revision if 0 < self.etcd_revision < opened.etcd_revision else 0
+
+    def is_left_out(self, opened: SetOpened, set_map: SetMap) -> bool:
+        """Whether the entry was rebuilt beside what this disk remembers, and without it: its log may be of another history."""
+        is_other = bool(opened.generation) and opened.generation not in self.lineage
+        return is_other and set_map.is_forked and not set_map.names_disk(opened.disk)
 
     def stamp_lost(self, opened: SetOpened) -> Stamp | None:
         """The stamp that the disk remembers and etcd lacks, whatever was written there since."""

@@ -44,15 +44,17 @@ class MapRebuild:
         self.to_stop: list[BrokerId] = []
         """Brokers that lead by an entry which etcd lacks, as was found last: nothing can be done before they are stopped."""
 
-    def attempt(self, generation: str) -> Generator[int, None, None]:
-        """Yields microseconds to wait; afterwards the new generation is begun, or everything is as it was."""
+    def attempt(self, generation: str, without: Collection[BrokerId] = ()) -> Generator[int, None, None]:
+        """Yields microseconds to wait; afterwards the new generation is begun, or everything is as it was. `without`: whose disks
+        are given up.
+        """
         world = self.world
         if not world.etcd.is_up:
             return
-        found = yield from self._look()
+        found = yield from self._look(without)
         if any(plan.is_lead_doubtful for plan in found.plans):
             yield (world.lease_settings.lease_seconds + 1) * SECOND
-            found = yield from self._look()
+            found = yield from self._look(without)
         known, surveys, plans = found
         for plan in plans:
             world.trace(plan.set_name, f"map rebuilding: {plan.verdict.value} {plan.problem}")
@@ -81,7 +83,7 @@ class MapRebuild:
         world.branches.reach("map rebuilt" if rebuilt else "map rebuilt where all sets are led")
         self._write(rebuilt, generation)
 
-    def _look(self) -> Generator[int, None, _Found]:
+    def _look(self, without: Collection[BrokerId]) -> Generator[int, None, _Found]:
         world, plans = self.world, list[SetPlan]()
         running = [broker for broker, process in sorted(world.brokers.items()) if process.is_alive]
         known = {set_name: _etcd_knows(world, set_name) for set_name in world.set_names}
@@ -93,10 +95,10 @@ class MapRebuild:
         for set_name in world.set_names:
             found = [_disk(broker, surveys[broker, set_name]) for broker in reached]
             looked_at = partial(plan_set, set_name, known[set_name], found, reached)
-            plan = looked_at((), _WHO)
+            plan = looked_at(without, _WHO)
             if plan is not None and plan.unheard and set(plan.unheard) <= set(reached):
                 # What was in their machines is lost for good: they are here with other disks.
-                plan = looked_at(plan.unheard, _WHO)
+                plan = looked_at((*without, *plan.unheard), _WHO)
             if plan is not None:
                 plans.append(plan)
         return _Found(known, surveys, plans)

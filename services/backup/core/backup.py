@@ -23,7 +23,7 @@ from lockstep.core.inputs import (
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Frames, SubscriptionRefused
 from lockstep.core.store_protocol import Appended, ItemsInstalled, SetOpened
-from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage
+from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage, LogStanding
 from services.backup.core.following import Following
 from services.backup.core.own_store import OwnStore
 from services.backup.core.primary_words import PrimaryWords
@@ -45,13 +45,13 @@ class BackupCore:
         is_memory_whole: bool,
         first_stream: int,
         settings: BackupSettings,
-        may_follow: Callable[[SetOpened], bool],
+        standing: Callable[[SetOpened], LogStanding],
         found_damage: FoundDamage | None = None,
     ) -> None:
         """`primary` None: nobody to follow (the map names this broker itself, or nobody yet); then it only loads.
 
         `copy` None: memory is to be loaded from disk. `first_stream`: number for the first subscription; later ones count on.
-        `may_follow`: whether a disk that was opened so is known to be of the history that the map has; asked again until it is.
+        `standing`: of a disk that was opened so; asked again while it may not follow.
         `found_damage`: what an earlier core was told of the disk.
         """
         self.set_name = set_name
@@ -61,7 +61,7 @@ class BackupCore:
         self.memory.found_damage = found_damage
         store = StoreWords(set_name, epoch, incarnation)
         link = PrimaryWords(set_name, epoch, broker, incarnation, first_stream, settings)
-        self._following = Following(self.memory, primary, link, store, settings, may_follow)
+        self._following = Following(self.memory, primary, link, store, settings, standing)
         self._store = OwnStore(epoch, incarnation, self.memory, self._following, store, settings)
 
     @property

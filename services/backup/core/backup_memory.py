@@ -39,6 +39,14 @@ _SUBSCRIBED = (BackupState.SUBSCRIBING, BackupState.JOINING, BackupState.FOLLOWI
 _OPEN = (BackupState.READY, *_SUBSCRIBED)
 
 
+class LogStanding(Enum):
+    """What is known of the disk's log from etcd and what the disk remembers of that (R1)."""
+
+    OURS = "of the history that the map has"
+    LEFT_OUT = "perhaps of another history: nothing of it counts"
+    AHEAD = "the disk knows of what etcd lacks"
+
+
 @dataclass(frozen=True, slots=True)
 class FoundDamage:
     """What a primary said of a disk, its own or a backup's: the disk itself may not know (R10)."""

@@ -13,7 +13,7 @@ from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, StoreConnected
 from lockstep.core.lineage import Lineage
 from lockstep.core.store_protocol import RememberMap, SetOpened
 from services.backup.core.backup import BackupCore
-from services.backup.core.backup_memory import BackupState, FoundDamage
+from services.backup.core.backup_memory import BackupState, FoundDamage, LogStanding
 from services.backup.core.settings import BackupSettings
 
 MARKED_EVERY_MS = 1_000
@@ -92,7 +92,7 @@ class Follower:
             return effects
         if backup is not None and backup.epoch == set_map.epoch:
             opened, is_free = backup.opened, backup.may_set_aside(set_map, self._lease_holder)
-            if opened is None or not is_free or not self._may_follow(opened):
+            if opened is None or not is_free or self._standing(opened) is LogStanding.AHEAD:
                 return []
             self._remembered = (0, 0, "")
             return backup.set_aside()
@@ -111,7 +111,7 @@ class Follower:
             is_whole,
             stream,
             self._settings,
-            self._may_follow,
+            self._standing,
             self._found_damage,
         )
         effects.append(Note(self.set_name, "follows", f"{primary} in epoch {set_map.epoch}"))
@@ -140,25 +140,34 @@ class Follower:
     def _compare(self, opened: SetOpened, seen: MapSeen) -> None:
         if opened is not self._judged:
             self._judged, self._is_settled = opened, False
-        lineage = Lineage(seen.generation, seen.earlier_generations)
-        etcd = EtcdComparison(lineage, seen.mod_revision, seen.etcd_revision, seen.stamps)
+        etcd = _etcd(seen)
         revision, stamp = etcd.revision_ahead(opened), etcd.stamp_lost(opened)
         is_lost = not self._is_settled and (revision > 0 or stamp is not None)
         mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, seen.generation)
         self._lost = mark if is_lost else None
 
-    def _may_follow(self, opened: SetOpened) -> bool:
-        """Not with a disk that tells that etcd was set back, as a broker does not."""
-        if self._seen is not None:
-            self._compare(opened, self._seen)
-        return self._lost is None
+    def _standing(self, opened: SetOpened) -> LogStanding:
+        """As a broker's."""
+        seen = self._seen
+        if seen is None:
+            return LogStanding.OURS
+        self._compare(opened, seen)
+        if self._lost is not None:
+            return LogStanding.AHEAD
+        set_map = seen.set_map
+        is_left_out = (
+            set_map is not None and not self._is_settled and _etcd(seen).is_left_out(opened, set_map)
+        )
+        return LogStanding.LEFT_OUT if is_left_out else LogStanding.OURS
 
     def _remember(self, seen: MapSeen) -> list[AnyEffect]:
         """The store keeps the last map (R1)."""
         newest = seen.stamps.newest
         stamp = newest.encode() if newest is not None else ""
         backup, state = self.backup, (seen.mod_revision, seen.etcd_revision, stamp)
-        if backup is None or backup.opened is None or self._remembered == state or self._lost is not None:
+        if backup is None or backup.opened is None or self._remembered == state:
+            return []
+        if self._standing(backup.opened) is not LogStanding.OURS:
             return []
         self._remembered = state
         remember = RememberMap(
@@ -172,3 +181,8 @@ class Follower:
             stamp,
         )
         return [TellStore(self.set_name, remember)]
+
+
+def _etcd(seen: MapSeen) -> EtcdComparison:
+    lineage = Lineage(seen.generation, seen.earlier_generations)
+    return EtcdComparison(lineage, seen.mod_revision, seen.etcd_revision, seen.stamps)

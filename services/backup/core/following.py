@@ -22,7 +22,7 @@ from lockstep.core.replication import (
     SubscriptionRefused,
 )
 from lockstep.core.store_protocol import SetOpened, StateItem
-from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage
+from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage, LogStanding
 from services.backup.core.joining import Joining
 from services.backup.core.primary_words import PrimaryWords
 from services.backup.core.settings import BackupSettings
@@ -39,15 +39,15 @@ class Following:
         words: PrimaryWords,
         store: StoreWords,
         settings: BackupSettings,
-        may_follow: Callable[[SetOpened], bool],
+        standing: Callable[[SetOpened], LogStanding],
     ) -> None:
-        """`primary` None: there is nobody to follow. `may_follow`: as `BackupCore` has it."""
+        """`primary` None: there is nobody to follow. `standing`: as `BackupCore` has it."""
         self._memory = memory
         self._primary = primary
         self._words = words
         self._store = store
         self._settings = settings
-        self._may_follow = may_follow
+        self._standing = standing
         self._kept_back: SetOpened | None = None
         """The disk that may not follow, as it was opened; told once."""
         self.has_joined = False
@@ -66,7 +66,8 @@ class Following:
         assert memory.copy is not None and memory.opened is not None
         if self._primary is None:
             return
-        if not self._may_follow(memory.opened):
+        standing = self._standing(memory.opened)
+        if standing is LogStanding.AHEAD:
             if self._kept_back is not memory.opened:
                 self._kept_back = memory.opened
                 memory.note("kept back", f"etcd lacks what the disk knows: {self._primary} is not followed")
@@ -74,9 +75,10 @@ class Following:
             return
         memory.state = BackupState.SUBSCRIBING
         commit_index = max(memory.copy.commit_index, memory.opened.commit_index)
+        is_ours = standing is LogStanding.OURS
         memory.effects.append(
             self._words.subscribe(
-                self._primary, memory.opened.disk, memory.copy, commit_index, memory.is_whole, now
+                self._primary, memory.opened.disk, memory.copy, commit_index, memory.is_whole, is_ours, now
             )
         )
 

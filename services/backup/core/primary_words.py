@@ -45,9 +45,18 @@ class PrimaryWords:
         return self._settings.heartbeat_ms * self._settings.heartbeat_misses
 
     def subscribe(
-        self, primary: BrokerId, disk: DiskId, copy: LogCopy, commit_index: LogIndex, is_whole: bool, now: Now
+        self,
+        primary: BrokerId,
+        disk: DiskId,
+        copy: LogCopy,
+        commit_index: LogIndex,
+        is_whole: bool,
+        is_ours: bool,
+        now: Now,
     ) -> OpenSubscription:
-        """Open the next stream; `commit_index` is the highest that memory and disk know."""
+        """Open the next stream; `commit_index` is the highest that memory and disk know. Without `is_ours` the log is told as an
+        empty one: that of the primary is not to be compared with it.
+        """
         self.stream += 1
         self.heard_ms = self._said_ms = now.boottime_ms
         self._refused.clear()
@@ -57,8 +66,8 @@ class PrimaryWords:
             self._broker,
             disk,
             self._incarnation,
-            copy.log_end,
-            copy.epochs(),
+            copy.log_end if is_ours else LogIndex(0),
+            copy.epochs() if is_ours else (),
             commit_index,
             is_whole,
             copy.state.applied,

@@ -4,6 +4,7 @@ Law: what was acknowledged is in the log with the highest (epoch of its last rec
 to: whoever led the last epoch wrote everything to its own disk. So every configured broker's disk is asked, or left out by its
 name, explicitly (another disk in the place of one that was in sync is not that disk); and only disks whose logs end as the best
 one's does are named, the others come back as learners. Epochs of which only a disk knew that is left out are never given again.
+Where an etcd that was set back let one begin twice, an operator says which of its two logs goes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -137,6 +138,14 @@ def plan_set(
             f"no whole disk of {names} was found: bring it back, or give up what only it has (--without)"
         )
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
+    rivals = _rivals([disk for disk in disks if disk.broker not in without])
+    if rivals is not None:
+        one, other, epoch = rivals
+        problem = (
+            f"epoch {epoch} has begun twice, and {one} has the log of the one, {other} of the other: what was acknowledged is in "
+            "both, and one of them has to be given up (--without)"
+        )
+        return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
     usable = [disk for disk in disks if disk.broker in newest.brokers and disk.broker not in without]
     usable = [disk for disk in usable if not disk.trouble]
     if not usable:
@@ -152,7 +161,9 @@ def plan_set(
             "(--without), and let its broker begin with an empty one"
         )
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
-    entry = _entry(newest, usable, epoch, by)
+    entry = _entry(
+        newest, usable, epoch, by, is_forked=etcd.set_map is not None or _rivals(disks) is not None
+    )
     return SetPlan(set_name, Verdict.REBUILT, entry, disks, unheard=unheard)
 
 
@@ -166,10 +177,12 @@ def _led(
     for disk in disks:
         if disk.broker in without or disk.generation not in etcd.lineage:
             continue
-        if disk.highest_epoch > epoch or disk.map_revision > etcd.revision:
+        is_rival = etcd.set_map is not None and _is_rival(disk.remembered(), etcd.set_map)
+        if disk.highest_epoch > epoch or disk.map_revision > etcd.revision or is_rival:
             leader = etcd.set_map.primary if etcd.set_map is not None else "somebody"
+            which = "another" if is_rival else "a later"
             problem = (
-                f"etcd says that {leader} leads epoch {epoch}, and the disk of {disk.broker} has seen a later entry of the map: "
+                f"etcd says that {leader} leads epoch {epoch}, and the disk of {disk.broker} has seen {which} entry of the map: "
                 f"run it again when that lease has ended; where it does not end, stop {leader} and start it again"
             )
             return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, is_lead_doubtful=True)
@@ -178,7 +191,7 @@ def _led(
 
 def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     """As `SetFacts` judges it when the disk is opened; of a disk that the entry does not name the generation does not matter."""
-    if disk.highest_epoch > entry.epoch:
+    if disk.highest_epoch > entry.epoch or _is_rival(disk.remembered(), entry):
         return True
     if etcd.is_set_back and entry.names_disk(disk.disk):
         return True
@@ -189,6 +202,26 @@ def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
 
 
+def _is_rival(one: SetMap | None, other: SetMap) -> bool:
+    """Whether the two are of an epoch that has begun twice."""
+    return (
+        one is not None and one.epoch == other.epoch and one.primary_incarnation != other.primary_incarnation
+    )
+
+
+def _rivals(disks: Sequence[DiskFound]) -> tuple[BrokerId, BrokerId, Epoch] | None:
+    """Two whose disks remember the same epoch, each under another primary."""
+    known: dict[Epoch, tuple[BrokerId, SetMap]] = {}
+    for disk in disks:
+        entry = disk.remembered()
+        if entry is None:
+            continue
+        other, before = known.setdefault(entry.epoch, (disk.broker, entry))
+        if _is_rival(entry, before):
+            return other, disk.broker, entry.epoch
+    return None
+
+
 def _epoch(newest: SetMap, etcd: EtcdKnows, disks: Sequence[DiskFound], epochs_on: int) -> Epoch:
     """The epoch of the entry: above all that were ever given."""
     known = [newest.epoch, *(disk.highest_epoch for disk in disks)]
@@ -197,7 +230,9 @@ def _epoch(newest: SetMap, etcd: EtcdKnows, disks: Sequence[DiskFound], epochs_o
     return Epoch(max(known) + epochs_on)
 
 
-def _entry(newest: SetMap, usable: Sequence[DiskFound], epoch: Epoch, by: Incarnation) -> SetMap:
+def _entry(
+    newest: SetMap, usable: Sequence[DiskFound], epoch: Epoch, by: Incarnation, is_forked: bool
+) -> SetMap:
     best = max((disk.last_epoch, disk.log_end) for disk in usable)
     named = [disk for disk in usable if (disk.last_epoch, disk.log_end) == best]
     return SetMap(
@@ -213,6 +248,7 @@ def _entry(newest: SetMap, usable: Sequence[DiskFound], epoch: Epoch, by: Incarn
         change=1,
         changed_by=by,
         supersedes=tuple(sorted({disk.generation for disk in named if disk.generation})),
+        is_forked=is_forked,
     )
 
 

@@ -422,7 +422,7 @@ class Replica:
             is_whole,
             stream,
             self.settings.backup,
-            self._facts.may_follow,
+            self._facts.standing,
             self._found_damage,
         )
         if self._is_store_connected:
@@ -440,7 +440,9 @@ class Replica:
         if set_map.names_disk(backup.opened.disk) and self._candidate.takes_damage():
             self._effects += backup.accept_damage()
             self._found_damage = None
-        elif not self._facts.is_knowledge_at_stake() and backup.may_set_aside(set_map, self._facts.lease_holder):
+        elif not self._facts.is_knowledge_at_stake() and backup.may_set_aside(
+            set_map, self._facts.lease_holder
+        ):
             self._effects += backup.set_aside()
 
     def _drop_stray_key(self, now: Now) -> None:

@@ -13,6 +13,7 @@ from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.core.lineage import Lineage
 from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.core.store_protocol import RememberMap, SetOpened
+from services.backup.core.backup_memory import LogStanding
 
 
 class SetFacts:
@@ -153,12 +154,16 @@ class SetFacts:
             return False
         return self.revision_ahead(judged) > 0 or self.stamp_lost(judged) is not None
 
-    def may_follow(self, opened: SetOpened) -> bool:
-        """Whether a replica with this disk may take part: not while that tells that etcd was set back. Another may have begun
-        the epoch in which it last wrote once more, and its log be taken for that one's.
+    def standing(self, opened: SetOpened) -> LogStanding:
+        """What a replica with this disk may take part with: with nothing while that tells that etcd was set back. Another may
+        have begun the epoch in which it last wrote once more, and its log be taken for that one's.
         """
         self.judge(opened, is_following=False)
-        return not self.is_knowledge_at_stake()
+        if self.is_knowledge_at_stake():
+            return LogStanding.AHEAD
+        set_map = self.set_map
+        is_left_out = set_map is not None and not self._is_settled and self._etcd.is_left_out(opened, set_map)
+        return LogStanding.LEFT_OUT if is_left_out else LogStanding.OURS
 
     @property
     def has_compared(self) -> bool:

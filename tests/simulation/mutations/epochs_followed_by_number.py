@@ -2,6 +2,7 @@
 
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.store_protocol import SetOpened
+from services.backup.core.backup_memory import LogStanding
 from services.broker.core.set_facts import SetFacts
 from services.broker.core.settings import ReplicaSettings
 from tests.simulation.mutations import Mutation
@@ -10,8 +11,8 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class FollowingFacts(SetFacts):
-    def may_follow(self, opened: SetOpened) -> bool:
-        return True
+    def standing(self, opened: SetOpened) -> LogStanding:
+        return LogStanding.OURS
 
 
 class FollowingReplica(WeakReplica):

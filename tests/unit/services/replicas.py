@@ -71,6 +71,7 @@ from lockstep.core.store_protocol import (
     Truncated,
 )
 from services.backup.core.backup import BackupCore
+from services.backup.core.backup_memory import LogStanding
 from services.backup.core.settings import BackupSettings
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
@@ -344,10 +345,9 @@ class BackupBench(Bench):
         is_memory_whole: bool = False,
         primary: str | None = "a",
         settings: BackupSettings | None = None,
-        may_follow: bool = True,
+        standing: LogStanding = LogStanding.OURS,
     ) -> None:
         super().__init__(store)
-        self.may_follow = may_follow
         self.core = BackupCore(
             SET,
             BrokerId("b"),
@@ -358,7 +358,7 @@ class BackupBench(Bench):
             is_memory_whole,
             0,
             settings or BackupSettings(),
-            lambda opened: self.may_follow,
+            lambda opened: standing,
         )
         self.perform(self.core.begin(self.now))
 

@@ -7,9 +7,9 @@ import pytest
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import MarkSetBack, OpenSubscription, TellStore
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, TimeMs
 from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, PrimarySaid
-from lockstep.core.replication import Subscribe, SubscriptionRefused
+from lockstep.core.replication import Subscribe, SubscriptionAccepted, SubscriptionRefused
 from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.core.store_protocol import RememberMap, SetAside
 from services.backup.core.backup_memory import BackupState
@@ -120,6 +120,20 @@ def test_a_disk_that_knew_more_of_etcd_follows_when_that_is_back() -> None:
     bench.feed(msgspec.structs.replace(old, etcd_revision=96, stamps=newer))
     bench.pass_ms(1_000)
     assert bench.subscriptions() and store.stamp == "p/3/95"
+
+
+def test_a_disk_that_a_rebuilt_map_left_out_is_told_as_empty_and_remembers_that_until_it_follows() -> None:
+    store = MemoryStore("disk-b", *frames(1, 1, 3), commit=3)
+    store.generation = "g"
+    rebuilt = seen(replace(entry(4, A), is_forked=True), 5, "g2")
+    bench = FollowerBench(entry(4, A), store=store, first=rebuilt)
+    (said,) = bench.subscriptions()
+    assert (said.log_end, said.epochs, said.commit_index, store.generation) == (0, (), 3, "g")
+    assert bench.follower.backup is not None
+    accepted = SubscriptionAccepted(SET, Epoch(4), LogIndex(3), LogIndex(0), False, (), TimeMs(0))
+    bench.feed(PrimarySaid(SET, bench.follower.backup.stream, accepted))
+    bench.pass_ms(100)
+    assert store.generation == "g2"
 
 
 def test_a_damaged_disk_that_knows_more_of_etcd_is_not_set_aside() -> None:

@@ -210,6 +210,42 @@ def test_rebuilt_entry_is_not_rebuilt_again() -> None:
     assert plan(*fenced, etcd=EtcdKnows(first.entry, 3, False, Lineage("newer"))).verdict is Verdict.CURRENT
 
 
+def rival(broker: str, log_end: int = 90) -> DiskFound:
+    """A disk that remembers another primary of the epoch, which began twice."""
+    told = replace(entry(), primary=BrokerId(broker), primary_incarnation=Incarnation("new"))
+    return disk(broker, log_end=log_end, map_bytes=told.encode())
+
+
+@pytest.mark.parametrize("end", [80, 90, 100])
+def test_an_epoch_that_has_begun_twice_is_an_operators_to_decide(end: int) -> None:
+    """What was acknowledged is in both of its logs, whichever is longer."""
+    disks = disk("B1"), disk("B2"), rival("B3", log_end=end)
+    found = plan(*disks)
+    assert found.verdict is Verdict.STUCK and "epoch 4 has begun twice" in found.problem
+    found = plan(*disks, without=("B3",))
+    assert found.entry is not None and found.entry.is_forked and found.entry.epoch == 5
+    assert [member.broker for member in found.entry.in_sync] == ["B1", "B2"]
+    found = plan(*disks, without=("B1", "B2"))
+    assert found.entry is not None and [member.broker for member in found.entry.in_sync] == ["B3"]
+
+
+def test_an_epoch_that_has_begun_twice_is_found_however_far_etcd_has_come() -> None:
+    told = rival("B3").remembered()
+    known = EtcdKnows(told, 20, False, Lineage("old"))
+    disks = disk("B1"), disk("B2"), rival("B3")
+    assert plan(*disks, etcd=known).verdict is Verdict.STUCK
+    found = plan(*disks, etcd=replace(known, is_led=True))
+    assert found.verdict is Verdict.STUCK and "has seen another entry of the map" in found.problem
+
+
+def test_an_entry_says_whether_an_epoch_may_have_begun_twice() -> None:
+    disks = disk("B1"), disk("B2"), disk("B3")
+    for etcd, is_forked in ((NOTHING, False), (EtcdKnows(entry(3), 5, False, Lineage("old")), True)):
+        found = plan(*disks, etcd=etcd).entry
+        assert found is not None and found.is_forked is is_forked
+        assert SetMap.decode(found.encode()) == found
+
+
 def test_newest_entry_says_who_is_configured() -> None:
     older = replace(entry(epoch=2), brokers=(BrokerId("B1"), BrokerId("B9")))
     found = plan(disk("B1", map_bytes=older.encode(), map_revision=90), disk("B2"), disk("B3"))

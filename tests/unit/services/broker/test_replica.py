@@ -1,5 +1,7 @@
 """A replica's roles: when it leads, stops and begins again (R5, R6, R7, R9, R10, histories 1, 10, 13, 24, 27)."""
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -599,6 +601,27 @@ def test_a_disk_that_knows_more_of_etcd_follows_nobody_before_that_is_back_or_th
     bench.feed(seen(entry(3, *members), 5, "g2") if is_rebuilt else newer)
     bench.pass_ms(1_000)
     assert bench.wanted(OpenSubscription)
+
+
+def test_a_disk_that_a_rebuilt_map_left_out_is_compared_by_nothing_where_an_epoch_may_have_begun_twice() -> (
+    None
+):
+    for is_forked, is_named, is_told in ((True, False, False), (True, True, True), (False, False, True)):
+        store = MemoryStore("disk-a", *frames(1, 1, 3), *frames(2, 4, 9), commit=9)
+        store.map_revision, store.generation = 10, "g"
+        bench = ReplicaBench(store)
+        bench.hold_lease()
+        bench.see_key("c.0")
+        set_map = entry(4, C, OLD) if is_named else entry(4, C)
+        bench.feed(seen(dataclasses.replace(set_map, is_forked=is_forked), 5, "g2"))
+        (opened,) = bench.wanted(OpenSubscription)
+        said = opened.subscribe
+        assert (said.log_end, said.epochs) == ((9, ((1, 1), (2, 4))) if is_told else (0, ()))
+        assert said.commit_index == 9 and store.generation == "g"
+        accepted = SubscriptionAccepted(SET, Epoch(4), LogIndex(9), LogIndex(0), False, (), TimeMs(0))
+        bench.feed(PrimarySaid(SET, opened.stream, accepted))
+        bench.feed(Tick(SET))
+        assert store.generation == "g2"
 
 
 def test_a_damaged_disk_that_knows_more_of_etcd_is_not_set_aside() -> None:
