@@ -52,6 +52,10 @@ class SetMap:
         """Whether an in-sync entry names this disk."""
         return any(member.disk == disk for member in self.in_sync)
 
+    def is_rival_of(self, other: "SetMap") -> bool:
+        """Whether the two are of an epoch that has begun twice: etcd was set back between."""
+        return self.epoch == other.epoch and self.primary_incarnation != other.primary_incarnation
+
     def encode(self) -> bytes:
         members = {
             role: [member._asdict() for member in getattr(self, role)] for role in ("in_sync", "learners")

@@ -142,6 +142,8 @@ class MarkSetBack(Effect, frozen=True):
     stamp: Stamp | None = None
     generation: str = ""
     """In which etcd was found so; in another one nothing is said of it. "": any."""
+    rival: SetMap | None = None
+    """An entry that the disk remembers, of the epoch that etcd has under another primary: however far etcd has come."""
 
 
 class ClaimName(Effect, frozen=True):

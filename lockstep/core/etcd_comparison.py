@@ -1,5 +1,6 @@
 """How a disk compares with etcd: whether it remembers what etcd lacks (DESIGN R1, histories 13 and 26)."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from lockstep.core.cluster_map import SetMap
@@ -31,7 +32,23 @@ class EtcdComparison(NamedTuple):
         is_other = bool(opened.generation) and opened.generation not in self.lineage
         return is_other and set_map.is_forked and not set_map.names_disk(opened.disk)
 
+    def rival(self, opened: SetOpened, set_map: SetMap | None) -> SetMap | None:
+        """The entry that the disk remembers, if that has another primary of the entry's epoch: it has begun twice."""
+        if opened.generation not in self.lineage or set_map is None:
+            return None
+        remembered = _remembered(opened.map_bytes)
+        return remembered if remembered is not None and remembered.is_rival_of(set_map) else None
+
     def stamp_lost(self, opened: SetOpened) -> Stamp | None:
         """The stamp that the disk remembers and etcd lacks, whatever was written there since."""
         stamp = Stamp.decode(opened.stamp) if opened.generation in self.lineage else None
         return stamp if self.stamps.lacks(stamp) else None
+
+
+@lru_cache(maxsize=64)
+def _remembered(map_bytes: bytes) -> SetMap | None:
+    """Asked of the same ones again and again."""
+    try:
+        return SetMap.decode(map_bytes)
+    except ValueError:
+        return None

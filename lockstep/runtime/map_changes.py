@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from lockstep.core.cluster_map import Keys
+from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.effects import (
     DropLeaseKey,
     MarkSetBack,
@@ -197,18 +197,25 @@ class MapChanges:
         since does not matter.
         """
         keys = self._keys
-        known = await self._etcd.transact([], [Get(keys.generation), Get(keys.set_back), Get(keys.stamps)])
-        generation, set_back, stamps = (one.entry for one in known.responses if isinstance(one, GetDone))
+        asked = (keys.generation, keys.set_back, keys.stamps, keys.set_map(effect.set_name))
+        known = await self._etcd.transact([], [Get(key) for key in asked])
+        generation, set_back, stamps, of_set = (
+            one.entry for one in known.responses if isinstance(one, GetDone)
+        )
         if set_back is not None or generation is None:
             return True
         if effect.generation and generation.value != effect.generation.encode():
             return True
         is_stamp_lost = _stamps_of(stamps).lacks(effect.stamp)
-        if known.revision >= effect.revision and not is_stamp_lost:
+        rival = effect.rival
+        is_rival = rival is not None and of_set is not None and rival.is_rival_of(SetMap.decode(of_set.value))
+        if known.revision >= effect.revision and not is_stamp_lost and not is_rival:
             return True
         who = f"the disk {effect.disk} of {self._broker}" if effect.disk else f"{self._broker}"
         text = f"{who} has seen revision {effect.revision}, etcd is at {known.revision}"
-        if is_stamp_lost and effect.stamp is not None:
+        if rival is not None and is_rival:
+            text = f"{who} has seen {rival.primary} lead epoch {rival.epoch} of {effect.set_name}, and etcd another"
+        elif is_stamp_lost and effect.stamp is not None:
             text = f"{who} has seen the stamp {effect.stamp.encode()}, which etcd lacks at {known.revision}"
         compares: list[Compare] = [
             Absent(keys.set_back),

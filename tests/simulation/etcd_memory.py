@@ -4,6 +4,7 @@ and `Witnessing` do for real ones (R1).
 
 from typing import TYPE_CHECKING
 
+from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import MarkSetBack
 from lockstep.core.ids import BrokerId, DiskId, SetName
 from lockstep.core.stamps import NO_STAMPS, Stamp, Stamps
@@ -132,6 +133,8 @@ class EtcdMemory:
         if effect.generation and generation.value.decode() != effect.generation:
             return
         is_stamp_lost = Stamps.decode(stamps.value if stamps is not None else b"").lacks(effect.stamp)
-        if etcd.revision < effect.revision or is_stamp_lost:
+        entry, rival = etcd.get(keys.set_map(effect.set_name)), effect.rival
+        is_rival = rival is not None and entry is not None and rival.is_rival_of(SetMap.decode(entry.value))
+        if etcd.revision < effect.revision or is_stamp_lost or is_rival:
             self._broker.world.branches.reach("etcd found set back")
             etcd.put(keys.set_back, effect.disk.encode() or b"-")

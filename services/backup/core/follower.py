@@ -142,8 +142,9 @@ class Follower:
             self._judged, self._is_settled = opened, False
         etcd = _etcd(seen)
         revision, stamp = etcd.revision_ahead(opened), etcd.stamp_lost(opened)
-        is_lost = not self._is_settled and (revision > 0 or stamp is not None)
-        mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, seen.generation)
+        rival = etcd.rival(opened, seen.set_map)
+        is_lost = not self._is_settled and (revision > 0 or stamp is not None or rival is not None)
+        mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, seen.generation, rival)
         self._lost = mark if is_lost else None
 
     def _standing(self, opened: SetOpened) -> LogStanding:

@@ -177,7 +177,10 @@ def _led(
     for disk in disks:
         if disk.broker in without or disk.generation not in etcd.lineage:
             continue
-        is_rival = etcd.set_map is not None and _is_rival(disk.remembered(), etcd.set_map)
+        remembered = disk.remembered()
+        is_rival = (
+            etcd.set_map is not None and remembered is not None and remembered.is_rival_of(etcd.set_map)
+        )
         if disk.highest_epoch > epoch or disk.map_revision > etcd.revision or is_rival:
             leader = etcd.set_map.primary if etcd.set_map is not None else "somebody"
             which = "another" if is_rival else "a later"
@@ -191,7 +194,8 @@ def _led(
 
 def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     """As `SetFacts` judges it when the disk is opened; of a disk that the entry does not name the generation does not matter."""
-    if disk.highest_epoch > entry.epoch or _is_rival(disk.remembered(), entry):
+    remembered = disk.remembered()
+    if disk.highest_epoch > entry.epoch or (remembered is not None and remembered.is_rival_of(entry)):
         return True
     if etcd.is_set_back and entry.names_disk(disk.disk):
         return True
@@ -202,13 +206,6 @@ def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
 
 
-def _is_rival(one: SetMap | None, other: SetMap) -> bool:
-    """Whether the two are of an epoch that has begun twice."""
-    return (
-        one is not None and one.epoch == other.epoch and one.primary_incarnation != other.primary_incarnation
-    )
-
-
 def _rivals(disks: Sequence[DiskFound]) -> tuple[BrokerId, BrokerId, Epoch] | None:
     """Two whose disks remember the same epoch, each under another primary."""
     known: dict[Epoch, tuple[BrokerId, SetMap]] = {}
@@ -217,7 +214,7 @@ def _rivals(disks: Sequence[DiskFound]) -> tuple[BrokerId, BrokerId, Epoch] | No
         if entry is None:
             continue
         other, before = known.setdefault(entry.epoch, (disk.broker, entry))
-        if _is_rival(entry, before):
+        if entry.is_rival_of(before):
             return other, disk.broker, entry.epoch
     return None
 

@@ -400,7 +400,8 @@ class Replica:
         if not self._facts.is_set_back and now.boottime_ms - self._marked_ms >= 1000:
             self._marked_ms = now.boottime_ms
             revision, stamp = self._facts.revision_ahead(opened), self._facts.stamp_lost(opened)
-            mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, self._facts.generation)
+            rival, generation = self._facts.rival(opened), self._facts.generation
+            mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, generation, rival)
             self._effects.append(mark)
 
     def _begin_following(self, set_map: SetMap, now: Now, fence: Epoch = Epoch(0)) -> None:

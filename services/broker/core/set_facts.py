@@ -1,6 +1,7 @@
 """What a replica knows of its set from etcd, and how that compares with what its disk remembers (DESIGN R1).
 
-Law: whoever is ahead of etcd in epoch, revision or stamp, or is of another lineage of generations, starts nothing (history 13).
+Law: whoever is ahead of etcd in epoch, revision or stamp, knows another primary of the epoch that it has, or is of another
+lineage of generations, starts nothing (history 13).
 A disk takes over another generation only from a primary that it follows, because its replica was there when it changed, because
 loss was accepted in whichever set since (the same lineage), or because the entry names it and was rebuilt from what it remembers.
 """
@@ -131,9 +132,7 @@ class SetFacts:
         """Whether the disk has seen more than etcd shows, or something else."""
         if self._is_generation_other or self.set_map is None or self.is_set_back:
             return True
-        if opened.highest_epoch > self.set_map.epoch or self.revision_ahead(opened) > 0:
-            return True
-        return self.stamp_lost(opened) is not None
+        return opened.highest_epoch > self.set_map.epoch or self._is_set_back_by(opened)
 
     def stamp_lost(self, opened: SetOpened) -> Stamp | None:
         """As `EtcdComparison.stamp_lost`."""
@@ -142,6 +141,10 @@ class SetFacts:
     def revision_ahead(self, opened: SetOpened) -> int:
         """As `EtcdComparison.revision_ahead`."""
         return self._etcd.revision_ahead(opened)
+
+    def rival(self, opened: SetOpened) -> SetMap | None:
+        """As `EtcdComparison.rival`."""
+        return self._etcd.rival(opened, self.set_map)
 
     @property
     def _etcd(self) -> EtcdComparison:
@@ -152,7 +155,11 @@ class SetFacts:
         judged = self._judged
         if judged is None or self._is_settled:
             return False
-        return self.revision_ahead(judged) > 0 or self.stamp_lost(judged) is not None
+        return self._is_set_back_by(judged)
+
+    def _is_set_back_by(self, opened: SetOpened) -> bool:
+        is_lost = self.revision_ahead(opened) > 0 or self.stamp_lost(opened) is not None
+        return is_lost or self.rival(opened) is not None
 
     def standing(self, opened: SetOpened) -> LogStanding:
         """What a replica with this disk may take part with: with nothing while that tells that etcd was set back. Another may

@@ -11,10 +11,10 @@ records of an epoch that the others know.
 
 from tests.simulation.options import Options
 from tests.simulation.staging.rebuilt_map import rebuild_map, try_to_rebuild_map
-from tests.simulation.staging.restored_etcd import others_write
+from tests.simulation.staging.restored_etcd import forget_etcd, others_write
 from tests.simulation.staging.stage import ETCD, SET, A, B, C, Stage, calm
 
-CASES = ("etcd is behind", "etcd has passed what was seen")
+CASES = ("etcd is behind", "etcd has passed what was seen", "the disk remembers no stamp either")
 
 
 def options() -> Options:
@@ -40,8 +40,10 @@ def play(stage: Stage, case: str) -> None:
     end = stage.log_end(B)
     stage.power_loss(B, C)
     world.etcd.restore(old)
-    if case == "etcd has passed what was seen":
+    if case != "etcd is behind":
         others_write(stage, 200)
+    if case == "the disk remembers no stamp either":
+        forget_etcd(world.disks[B])
     world.observer.loss_accepted(SET, agreed)
     stage.mend(C, A, B, ETCD)
     stage.revive(C)

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from lockstep.core.cluster_map import Keys
+from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.effects import MarkSetBack, RestoreLeaseKey
 from lockstep.core.ids import BrokerId, DiskId, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
@@ -10,6 +10,7 @@ from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.map_changes import MapChanges
 from tests.unit.services.etcd_in_memory import EtcdInMemory
+from tests.unit.services.replicas import entry, member
 
 SET = SetName("s")
 KEYS = Keys("c")
@@ -65,6 +66,28 @@ async def test_etcd_is_told_that_it_was_set_back_once_and_only_when_it_lacks_the
     told = await mark(500)
     assert told == b"the disk d of a has seen revision 500, etcd is at 101"
     assert await mark(900) == told
+    await changes.close()
+
+
+async def test_another_primary_of_the_epoch_is_told_while_etcd_has_it_however_far_it_has_come() -> None:
+    etcd = EtcdInMemory()
+    etcd.put(KEYS.generation, b"g1")
+    own, anothers = entry(2, member("a")), entry(2, member("c"))
+
+    async def read(_: SetName) -> None:
+        """Nothing else has changed."""
+
+    changes = MapChanges(cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: 1, read, lambda _: None)
+
+    async def mark(now: SetMap) -> bytes:
+        etcd.put(KEYS.set_map(SET), now.encode())
+        changes.perform(MarkSetBack(SET, 0, DiskId("d"), None, "g1", own))
+        await changes.settled(SET)
+        told = etcd.entries.get(KEYS.set_back)
+        return told.value if told is not None else b""
+
+    assert await mark(own) == b"", "the newer state is back"
+    assert await mark(anothers) == b"the disk d of a has seen a lead epoch 2 of s, and etcd another"
     await changes.close()
 
 

@@ -603,6 +603,23 @@ def test_a_disk_that_knows_more_of_etcd_follows_nobody_before_that_is_back_or_th
     assert bench.wanted(OpenSubscription)
 
 
+def test_a_disk_that_knows_another_primary_of_the_epoch_follows_nobody_and_has_it_told() -> None:
+    """Whatever etcd has put since: it shows the entry that it had before only where the newer state is back."""
+    own, anothers = entry(2, OLD), entry(2, C)
+    for generation, is_lost in (("g", True), ("g2", False)):
+        store = MemoryStore("disk-a", *frames(1, 1, 3), *frames(2, 4, 9), commit=9)
+        store.map_bytes, store.map_revision, store.generation = own.encode(), 10, "g"
+        bench = ReplicaBench(store)
+        bench.hold_lease()
+        bench.see_key("c.0")
+        bench.feed(replace(seen(anothers, 30, generation), etcd_revision=90))
+        bench.pass_ms(1_500)
+        assert bool(bench.wanted(OpenSubscription)) is not is_lost
+        marks = bench.wanted(MarkSetBack)
+        assert bool(marks) is is_lost and all(mark.rival == own for mark in marks)
+        assert bench.replica.has_compared is False
+
+
 def test_a_disk_that_a_rebuilt_map_left_out_is_compared_by_nothing_where_an_epoch_may_have_begun_twice() -> (
     None
 ):
