@@ -7,14 +7,14 @@ was opened behind other floors, or is not asked for any more.
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.server_messages import BranchEnd
 from services.broker.core.events.first_cut import BranchStands
-from services.broker.core.events.planning import JointCommit, Offset
+from services.broker.core.events.planning import JointCommit, LogView, Offset
 from services.broker.events.sources import EventSources
 
 KEPT_SECONDS = 60.0
@@ -37,8 +37,6 @@ class FirstLook:
         """Behind the floors, as far as was looked."""
         self.first_whole = 0.0
         """When the logs had been looked at to their ends for the first time, in monotonic seconds."""
-        self.is_whole = True
-        """What it has of each log is all up to one place: whoever looked was not cut off in between."""
         self.kept_until = 0.0
         """While no call uses it, in monotonic seconds."""
         self._floors: dict[SetName, Offset] = {}
@@ -46,6 +44,8 @@ class FirstLook:
         self._xids: dict[GlobalId, bytes] = {}
         self._incomplete: set[GlobalId] = set()
         """Transactions of which it is not known that all of their branches were seen."""
+        self._taking: asyncio.Future[None] | None = None
+        """A thread that takes what was described; where a call is cut off meanwhile, the next one waits for it."""
 
     async def go_on(
         self,
@@ -57,6 +57,7 @@ class FirstLook:
         """Looks at each log up to its end, which is behind what is `committed`; returns how far that is. Raises `StillLooking`
         when it is not done by `until`, in monotonic seconds, and what brokers say.
         """
+        await self._taken()
         if any(floors.get(name) != floor for name, floor in self._floors.items()):
             self._forget()
         self._floors = dict(floors)
@@ -71,11 +72,9 @@ class FirstLook:
                     if error.code in _LOST:
                         self._forget()
                     raise
-                self.is_whole = False
-                await asyncio.to_thread(self._take, name, log.joint_commits)
-                self.is_whole = True
-                offset = self._ends[name] = log.end
-                is_end = log.is_end
+                self._taking = asyncio.ensure_future(asyncio.to_thread(self._take, name, log))
+                await self._taken()
+                offset, is_end = log.end, log.is_end
         self.first_whole = self.first_whole or time.monotonic()
         return {name: self._ends[name].index for name in floors}
 
@@ -92,8 +91,22 @@ class FirstLook:
         }
         return known, asked
 
-    def _take(self, name: SetName, joints: Iterable[JointCommit]) -> None:
-        for joint in joints:
+    async def _taken(self) -> None:
+        """Returns when what was described last is taken."""
+        taking = self._taking
+        if taking is None:
+            return
+        try:
+            await asyncio.shield(taking)
+        except Exception:
+            self._forget()
+            raise
+        finally:
+            if taking.done():
+                self._taking = None
+
+    def _take(self, name: SetName, log: LogView) -> None:
+        for joint in log.joint_commits:
             by_set = self.commits.setdefault(joint.global_id, {})
             by_set.setdefault(name, []).append(joint)
             named = joint.resource_sets
@@ -103,6 +116,7 @@ class FirstLook:
             else:
                 self._incomplete.add(joint.global_id)
                 self._xids[joint.global_id] = joint.xid
+        self._ends[name] = log.end
 
     def _forget(self) -> None:
         for kept in (self.commits, self._ends, self._xids, self._incomplete):
@@ -123,8 +137,6 @@ class FirstLooks:
         try:
             yield look
         except BaseException:
-            if not look.is_whole:
-                raise
             self._looks[group] = look
             if len(self._looks) > LOOKS_MAX:
                 del self._looks[next(iter(self._looks))]

@@ -1,6 +1,7 @@
 """Groups that begin far back: each call goes on where the last one was, however much is committed behind their floors."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import LogView, Offset
+from services.broker.events.first_looks import FirstLook
 from services.broker.events.sources import NOTHING, offset_of
 from tests.unit.services.broker.core.events.planning_world import at
 from tests.unit.services.broker.events.planner_rig import ONE, TWO, Rig
@@ -88,7 +90,18 @@ async def test_who_does_not_ask_again_waits_for_the_end() -> None:
     assert await rig.open() == {ONE: END, TWO: END}
 
 
-async def test_a_call_that_is_cut_off_loses_nothing_that_was_looked_at() -> None:
+@pytest.mark.parametrize("taking_seconds", [0, 0.03])
+async def test_a_call_that_is_cut_off_loses_nothing_that_was_looked_at(
+    taking_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`taking_seconds`: of the thread that goes through what was described; mostly a call is cut off amid that."""
+
+    def take(look: FirstLook, name: SetName, log: LogView) -> None:
+        time.sleep(taking_seconds)
+        original(look, name, log)
+
+    original = FirstLook._take
+    monkeypatch.setattr(FirstLook, "_take", take)
     rig = far_back()
     logs = LongLogs(rig)
     for _ in range(3):
