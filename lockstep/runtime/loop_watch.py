@@ -102,6 +102,11 @@ class LoopWatch:
         """When the last look was, less all the time for which this watch's thread has waited for a processor."""
         self._looked = time.monotonic()
         """When it was."""
+        self._pulsed = self._used
+        """Processor time when the loop came to its own timer last: a hundredth of a second ago, unless a step keeps it."""
+        self._between = 0.0
+        """The most that it used between two of these times since the last look."""
+        self._timer: asyncio.TimerHandle | None = None
         self._step: FrameType | None = None
         """Outermost frame of the step that was found last; kept, so that no other step has one of the same identity."""
         self._step_used = 0.0
@@ -116,9 +121,12 @@ class LoopWatch:
         self.long_steps = 0
 
     def start(self) -> None:
+        self._pulse()
         self._thread.start()
 
     def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._stopping.set()
         self._thread.join()
         self._end_step()
@@ -133,6 +141,12 @@ class LoopWatch:
         """For /metrics."""
         yield Sample("lockstep_long_steps_total", self.long_steps)
         yield Sample("lockstep_longest_step_seconds", self.longest_seconds)
+
+    def _pulse(self) -> None:
+        """On the loop."""
+        used = time.clock_gettime(self._clock)
+        self._between, self._pulsed = max(self._between, used - self._pulsed), used
+        self._timer = self._loop.call_later(LOOK_SECONDS, self._pulse)
 
     def _come_round(self) -> None:
         """On the loop: whatever step was found is over. Its frame goes here, for what it holds is the loop's."""
@@ -153,10 +167,12 @@ class LoopWatch:
         used, slept = time.clock_gettime(self._clock), self._looked - delays()
         since, asleep = used - self._used, slept - self._slept
         self._used, self._slept = used, slept
-        # Who slept for longer than it wanted to, and waited for no processor, was kept by one call that held the interpreter.
-        was_kept = since > self._long_seconds and asleep > 3 * LOOK_SECONDS
+        kept, self._between = max(self._between, used - self._pulsed), 0.0
+        # Who slept for longer than it wanted to, and waited for no processor, was kept by one call that held the interpreter: if
+        # the loop was kept, too. Else its host has woken it late.
+        was_kept = min(since, kept) > self._long_seconds and asleep > 3 * LOOK_SECONDS
         if was_kept or (not self._has_come_round and since > LOOK_SECONDS / 4):
-            self._find(used, since if was_kept else 0.0, before)
+            self._find(used, min(since, kept) if was_kept else 0.0, before)
         elif self._has_come_round:
             self._end_step()
         if self._has_come_round:

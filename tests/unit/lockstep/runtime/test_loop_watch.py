@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,14 +30,25 @@ def use_in_one_call() -> float:
     return time.thread_time() - begun
 
 
-async def watched(work: Callable[[], None]) -> list[LongStep]:
-    """What is found while a callback of the loop does this, and a little after."""
+class LateEvent(threading.Event):
+    """A host that wakes whoever waits long behind their time."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        time.sleep(2 * LONG_SECONDS)
+        return self.is_set()
+
+
+async def watched(
+    work: Callable[[], None], seconds: float = 0.1, stopping: Callable[[], threading.Event] = threading.Event
+) -> list[LongStep]:
+    """What is found while a callback of the loop does this, and in so many seconds behind its first step."""
     found: list[LongStep] = []
     watch = LoopWatch("this", LONG_SECONDS, found.append)
+    watch._stopping = stopping()
     watch.start()
     await asyncio.sleep(0.1)
     asyncio.get_running_loop().call_soon(work)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(seconds)
     watch.stop()
     assert watch.long_steps == len(found)
     return found
@@ -60,13 +72,15 @@ async def test_a_call_that_lets_nobody_look_is_found_when_it_has_ended() -> None
     assert step.seconds > max(LONG_SECONDS, min(used) / 2)
 
 
-async def test_many_short_steps_are_none_that_is_long() -> None:
-    def go_on(left: int) -> None:
-        use(LONG_SECONDS / 40)
-        if left:
-            asyncio.get_running_loop().call_soon(go_on, left - 1)
+@pytest.mark.parametrize("stopping", [threading.Event, LateEvent])
+async def test_many_short_steps_are_none_that_is_long(stopping: Callable[[], threading.Event]) -> None:
+    """However late the watch comes to look."""
 
-    assert await watched(lambda: go_on(100)) == []
+    def go_on() -> None:
+        use(LONG_SECONDS / 40)
+        asyncio.get_running_loop().call_soon(go_on)
+
+    assert await watched(go_on, 15 * LONG_SECONDS, stopping) == []
 
 
 async def test_a_step_that_waits_is_none_that_is_long() -> None:
