@@ -1,5 +1,10 @@
 """Serialised messages as whoever hears them has them."""
 
+import subprocess
+import sys
+
+from google.protobuf.message import Message
+
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
 from lockstep.runtime.session_codec import decode_in_steps
@@ -20,3 +25,19 @@ def decoded(data: bytes | memoryview) -> tuple[SetName, tuple[ClientMessage, ...
         except StopIteration as end:
             said: tuple[SetName, tuple[ClientMessage, ...]] = end.value
             return said
+
+
+def reserialized(kind: type[Message], data: bytes) -> bytes:
+    """`data`, a serialised message of that kind, read and serialised again by another implementation of protobuf."""
+    program = (
+        f"import sys; from {kind.__module__} import {kind.__name__} as R\n"
+        "from google.protobuf.internal import api_implementation as a; assert a.Type() == 'python'\n"
+        "r = R.FromString(sys.stdin.buffer.read()); sys.stdout.buffer.write(r.SerializeToString())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        input=data,
+        env={"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"},
+        capture_output=True,
+        check=True,
+    ).stdout
