@@ -5,8 +5,9 @@ Law: a mutation breaks one rule of DESIGN T3 or T4 and nothing else. One that no
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName
+from lockstep.core.branch_names import GlobalId
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import ParticipantsEntry, Verdict
 from lockstep.core.ids import Incarnation
@@ -26,26 +27,9 @@ def coordinator_of(transaction_class: type[Transaction]) -> type[Coordinator]:
     """Coordinators whose transactions are of that class."""
 
     class WeakCoordinator(Coordinator):
-        def _new_transaction(
-            self,
-            global_id: GlobalId,
-            generation: GenerationTag,
-            participants: tuple[ParticipantName, ...],
-            aim: Verdict,
-            found_revision: int = 0,
-            *,
-            may_be_decided: bool = False,
-        ) -> Transaction:
-            transaction = transaction_class(
-                self._context,
-                global_id,
-                generation,
-                participants,
-                aim,
-                found_revision,
-                may_be_decided=may_be_decided,
-            )
-            self._transactions[global_id] = transaction
+        def _new_transaction(self, *named: Any, **others: Any) -> Transaction:
+            transaction = super()._new_transaction(*named, **others)
+            transaction.__class__ = transaction_class
             return transaction
 
     return WeakCoordinator
