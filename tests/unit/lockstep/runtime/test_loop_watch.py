@@ -1,7 +1,6 @@
 """The watch over an event loop: what is a long step, what is none, and who hears of it."""
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lockstep.runtime.loop_watch import REPORTS, LongStep, LoopWatch, functions_in, watching, written_down
-from tests.long_steps import LongSteps, read_known
 
 LONG_SECONDS = 0.2
 """In these tests: much more than the watch needs to see a step, also where it waits for its own turn."""
@@ -105,55 +103,3 @@ async def test_what_was_found_is_written_down_and_shown(
     (step,) = written_down(tmp_path)
     assert (step.process, step.seconds) == ("this", watch.longest_seconds)
     assert begun <= step.began <= ended - step.seconds
-
-
-@pytest.fixture
-def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LongSteps:
-    monkeypatch.setenv(REPORTS, "")
-    return LongSteps(tmp_path, read_known("# a comment\n\nSlow.work -- in pieces\na::slow -- big\n"))
-
-
-def find(directory: Path, function: str, process: int = 1, began: float | None = None) -> None:
-    """A process writes down a step."""
-    stacks = [[f"{function} (core/slow.py:3)", "Driver.drain (runtime/driver.py:1)"]]
-    step = {"process": "broker", "seconds": 0.1, "stacks": stacks, "began": began or time.monotonic()}
-    with (directory / f"{process}.jsonl").open("a") as file:
-        file.write(json.dumps(step) + "\n")
-
-
-def test_a_run_of_tests_hears_of_each_step_once_and_not_of_those_that_are_known(
-    steps: LongSteps, tmp_path: Path
-) -> None:
-    assert steps.fresh("a::b") == []
-    find(tmp_path, "Slow.work")
-    find(tmp_path, "Other.work")
-    (step,) = steps.fresh("a::b")
-    assert step.startswith("in a::b, broker: a step of 100 ms of processor time\n    Other.work")
-    assert steps.fresh("a::b") == []
-    find(tmp_path, "Other.work")
-    assert steps.fresh("a::slow[one]") == []
-
-
-def test_a_step_is_of_the_test_in_which_it_began(steps: LongSteps, tmp_path: Path) -> None:
-    began = time.monotonic()
-    assert steps.fresh("a::slow[one]") == []
-    assert steps.fresh("a::b") == []
-    find(tmp_path, "Other.work", began=began)
-    assert steps.fresh("a::c") == [], "of a test in which they are known"
-    between = time.monotonic()
-    assert steps.fresh("a::d") == []
-    find(tmp_path, "Other.work", began=between)
-    (step,) = steps.fresh("a::slow")
-    assert step.startswith("in a::d, ")
-
-
-def test_steps_of_several_processes_are_heard_of_in_whatever_order(steps: LongSteps, tmp_path: Path) -> None:
-    for process, function in ((2, "First.work"), (1, "Second.work"), (3, "Third.work")):
-        find(tmp_path, function, process)
-        (step,) = steps.fresh("a::b")
-        assert function in step
-
-
-def test_a_known_step_without_a_reason_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected 'name -- what is to be done', found 'Slow.work'"):
-        read_known("Slow.work\n")

@@ -25,6 +25,7 @@ from tests.amqp.listener_rig import FakeTransport, ListenerRig
 from tests.amqp.raw_client import RawClient, attach_receiver, attach_sender, begin, credit
 from tests.amqp.stub_brokers import StubBatches, StubSession, StubSet, stub_nodes
 from tests.amqp.stub_proxy import serving
+from tests.long_steps import refuse
 
 READ_BYTES = 256 * 1024
 """What a socket gives at once."""
@@ -154,7 +155,7 @@ async def no_long_step() -> AsyncIterator[None]:
     yield
     await asyncio.sleep(0.05)
     watch.stop()
-    assert not found, "\n".join(map(str, found))
+    refuse(found)
 
 
 async def test_thousands_of_attaches_in_one_write() -> None:
