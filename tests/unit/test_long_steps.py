@@ -106,19 +106,9 @@ def test_last(): assert runs == {"once": 2, "teardown": 2, "always": 3, "much": 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_test_runs_again_for_a_brief_step_and_for_nothing_else(tmp_path: Path, workers: str) -> None:
     (tmp_path / "test_run.py").write_text(RUN)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-c",
-        ROOT / "pyproject.toml",
-        f"--rootdir={ROOT}",
-        "-n",
-        workers,
-    ]
-    run = subprocess.run(
-        [*command, "--dist=loadfile", tmp_path / "test_run.py"], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "pytest", f"--rootdir={ROOT}", f"--config-file={ROOT}/pyproject.toml"]
+    arguments = ["-n", workers, "--dist=loadfile", str(tmp_path / "test_run.py")]
+    run = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True)
     assert "3 failed, 4 passed, 4 rerun" in run.stdout, run.stdout
     assert run.stdout.count("RERUN ") == 4, run.stdout
 
