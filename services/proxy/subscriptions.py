@@ -28,7 +28,8 @@ KEY_BYTES_MAX = 255
 ARGUMENTS_BYTES_MAX = 4096
 """The same: of its selector, with the name of that argument."""
 WAIT_SECONDS = 3.0
-"""How long a listener's end is waited for: his proxy may have died, and its session ends after 2 seconds (`worker.SESSION`)."""
+"""How long a listener's end is waited for: his proxy may have died, and its session ends after 2 seconds (`worker.SESSION`). And
+how long for a name that another set gives back."""
 PAUSE_SECONDS = 0.2
 """Between two looks."""
 
@@ -72,7 +73,7 @@ async def subscribe_durably(nodes: Nodes, wanted: Wanted, container: str, subscr
     if found is None:
         _check(wanted)
         set_name = await nodes.session.set_of_target(wanted.topic.name, "")
-        await nodes.declare_queue(name, QueueOptions(), set_name)
+        await _declare(nodes, name, set_name)
         await _bind(nodes, wanted, name, is_durable=True)
     return name
 
@@ -117,6 +118,22 @@ async def _find_unused(nodes: Nodes, queue: str) -> Found | None:
         found = await find(nodes, queue)
         if found is None or not found.consumers or asyncio.get_running_loop().time() >= deadline:
             return found
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _declare(nodes: Nodes, queue: str, set_name: str) -> None:
+    """Makes a subscription's queue. Another set that had one of its name gives the name back a moment after that is deleted, and
+    is waited for. Raises `Rejected`."""
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while True:
+        try:
+            await nodes.session.declare_queue(queue, QueueOptions(), set_name=set_name)
+            return
+        except Rejected as rejected:
+            if rejected.code is not ErrorCode.ALREADY_EXISTS or (
+                asyncio.get_running_loop().time() >= deadline
+            ):
+                raise
         await asyncio.sleep(PAUSE_SECONDS)
 
 

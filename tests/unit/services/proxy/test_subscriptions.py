@@ -12,7 +12,7 @@ from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core.settings import PrimarySettings
 from services.proxy import subscriptions
 from services.proxy.core.addresses import SUBSCRIPTION_QUEUE, TEMPORARY_QUEUE
-from services.proxy.core.conditions import INVALID_FIELD, NOT_FOUND, RESOURCE_LOCKED
+from services.proxy.core.conditions import INVALID_FIELD, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
 from services.proxy.settings import ProxyLimits
 from tests.amqp import codec
 from tests.amqp.codec import composite
@@ -48,6 +48,8 @@ class Topics(StubSession):
         self.is_binding_refused = False
         self.is_listened_to = False
         """By somebody whom no look has shown."""
+        self.refused_declarations = 0
+        """So many of the next: another set still has the name."""
 
     async def of_target(self, exchange: str, routing_key: str) -> tuple[StubSet, StubBatches]:
         if not exchange and routing_key not in self.queues:
@@ -55,6 +57,9 @@ class Topics(StubSession):
         return self.set, self.batches
 
     async def declare_queue(self, name: str, *_: Any, **__: Any) -> None:
+        if self.refused_declarations and name.startswith(SUBSCRIPTION_QUEUE):
+            self.refused_declarations -= 1
+            raise Rejected(ErrorCode.ALREADY_EXISTS, "it belongs to another set")
         self.queues[name], self.marks[name] = [], []
         self.made.append(name)
 
@@ -200,6 +205,28 @@ async def test_a_durable_subscription_with_another_selector_is_a_new_one(
     ((name, bindings),) = topics.queues.items()
     assert name.startswith(SUBSCRIPTION_QUEUE)
     assert bindings == [(TOPIC, "eu", ((SELECTOR_ARGUMENT, "colour = 'red'"),))]
+
+
+async def test_the_name_of_a_durable_subscription_in_another_set_is_waited_for(
+    client: RawClient, topics: Topics
+) -> None:
+    """The old topic's set gives it back a moment after the old queue is deleted."""
+    await subscribed(client, DURABLE)
+    topics.refused_declarations = 2
+    await subscribed(client, DURABLE, key="us")
+    ((_, bindings),) = topics.queues.items()
+    assert bindings == [(TOPIC, "us", ())]
+
+
+async def test_the_name_of_a_durable_subscription_is_not_waited_for_for_ever(
+    client: RawClient, topics: Topics
+) -> None:
+    topics.refused_declarations = 100
+    subscribe(client, DURABLE)
+    assert (await client.expect("detach")).condition == PRECONDITION_FAILED
+    tries = 100 - topics.refused_declarations
+    assert tries <= 2 + subscriptions.WAIT_SECONDS / subscriptions.PAUSE_SECONDS
+    assert not topics.queues
 
 
 async def test_a_durable_subscription_outlives_its_topic_that_is_deleted_and_made_again(

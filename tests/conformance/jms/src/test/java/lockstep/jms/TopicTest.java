@@ -7,10 +7,12 @@ import jakarta.jms.Connection;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageProducer;
 import jakarta.jms.Queue;
 import jakarta.jms.Session;
 import jakarta.jms.Topic;
 import java.util.List;
+import org.apache.qpid.jms.JmsConnectionFactory;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
@@ -179,6 +181,131 @@ class TopicTest {
     }
 
     @Test
+    void subscriptionWithoutASelectorIsAnotherOneThanWithOne() throws JMSException {
+        session.createDurableConsumer(topic, "subscription").close();
+        sendColoured("red", "blue");
+        MessageConsumer red = session.createDurableConsumer(topic, "subscription", "colour = 'red'", false);
+        assertEquals(List.of(), Clients.rest(red), "what came without a selector is gone");
+        red.close();
+        sendColoured("red", "blue");
+        MessageConsumer all = session.createDurableConsumer(topic, "subscription");
+        assertEquals(List.of(), Clients.rest(all), "what the selector let in is gone");
+        sendColoured("red", "blue");
+        Clients.assertOnly(List.of("red", "blue"), all);
+        all.close();
+        session.unsubscribe("subscription");
+    }
+
+    @Test
+    void anotherTopicMakesAnotherSubscription() throws JMSException {
+        session.createDurableConsumer(topic, "subscription").close();
+        Clients.send(session, topic, "away");
+        // Topics are spread over sets by their names: some of these are in another one.
+        for (int number = 0; number < 6; number++) {
+            Topic before = topic;
+            topic = session.createTopic(clients.name("topic"));
+            Clients.send(session, topic, "before its time");
+            MessageConsumer subscriber = session.createDurableConsumer(topic, "subscription");
+            assertEquals(List.of(), Clients.rest(subscriber), "what came from the old topic is gone");
+            Clients.send(session, before, "from the old topic");
+            Clients.send(session, topic, "from the new topic");
+            Clients.assertOnly(List.of("from the new topic"), subscriber);
+            subscriber.close();
+            Clients.send(session, topic, "kept");
+            try (MessageConsumer again = session.createDurableConsumer(topic, "subscription")) {
+                Clients.assertOnly(List.of("kept"), again);
+            }
+            Clients.send(session, topic, "away");
+        }
+        session.unsubscribe("subscription");
+        assertThrows(JMSException.class, () -> session.unsubscribe("subscription"), "there was one, not six");
+    }
+
+    @Test
+    void subscriptionThatCameBackToItsOldTopicIsNotTheOldOne() throws JMSException {
+        Topic other = session.createTopic(clients.name("other"));
+        session.createDurableConsumer(topic, "subscription").close();
+        Clients.send(session, topic, "for the first subscription");
+        session.createDurableConsumer(other, "subscription").close();
+        Clients.send(session, topic, "for nobody");
+        Clients.send(session, other, "for the second subscription");
+        MessageConsumer subscriber = session.createDurableConsumer(topic, "subscription");
+        assertEquals(List.of(), Clients.rest(subscriber));
+        Clients.send(session, topic, "one");
+        Clients.send(session, other, "from another topic");
+        Clients.assertOnly(List.of("one"), subscriber);
+        subscriber.close();
+        session.unsubscribe("subscription");
+    }
+
+    @Test
+    void subscriptionChangesByAnotherConnectionOverAnotherProxy() throws JMSException {
+        String id = connection.getClientID();
+        Topic other = session.createTopic(clients.name("other"));
+        session.createDurableConsumer(topic, "subscription", "colour = 'red'", false).close();
+        sendColoured("red", "blue");
+        connection.close();
+        JmsConnectionFactory factory = Clients.failoverFactory(List.of(Clients.PROXIES.get(1)), "jms.clientID=" + id);
+        Session next = clients.connect(factory).createSession(Session.AUTO_ACKNOWLEDGE);
+        MessageConsumer subscriber = next.createDurableConsumer(other, "subscription", "colour = 'blue'", false);
+        Session publishing = clients.connect().createSession(Session.AUTO_ACKNOWLEDGE);
+        sendColoured(publishing, topic, "red", "blue");
+        sendColoured(publishing, other, "red", "blue");
+        Clients.assertOnly(List.of("blue"), subscriber);
+        subscriber.close();
+        next.unsubscribe("subscription");
+    }
+
+    @Test
+    void subscriptionWithASubscriberCannotBeChanged() throws JMSException {
+        MessageConsumer subscriber = session.createDurableConsumer(topic, "subscription");
+        Topic other = session.createTopic(clients.name("other"));
+        Session second = connection.createSession(Session.AUTO_ACKNOWLEDGE);
+        assertThrows(
+                JMSException.class,
+                () -> second.createDurableConsumer(topic, "subscription", "colour = 'red'", false));
+        assertThrows(JMSException.class, () -> second.createDurableConsumer(other, "subscription"));
+        sendColoured("red", "blue");
+        Clients.assertOnly(List.of("red", "blue"), subscriber);
+        subscriber.close();
+        sendColoured("red", "blue");
+        try (MessageConsumer again = session.createDurableConsumer(topic, "subscription")) {
+            Clients.assertOnly(List.of("red", "blue"), again);
+        }
+        session.unsubscribe("subscription");
+    }
+
+    @Test
+    void subscriptionThatIsRefusedAnotherSelectorKeepsWhatItHas() throws JMSException {
+        session.createDurableConsumer(topic, "subscription", "colour = 'red'", false).close();
+        sendColoured("red", "blue");
+        String tooLong = "colour = '" + "x".repeat(5000) + "'";
+        assertThrows(
+                JMSException.class, () -> session.createDurableConsumer(topic, "subscription", tooLong, false));
+        sendColoured("red", "blue");
+        try (MessageConsumer red = session.createDurableConsumer(topic, "subscription", "colour = 'red'", false)) {
+            Clients.assertOnly(List.of("red", "red"), red);
+        }
+        session.unsubscribe("subscription");
+    }
+
+    @Test
+    void changedSubscriptionForgetsWhatWasRolledBack() throws JMSException {
+        Session working = connection.createSession(Session.SESSION_TRANSACTED);
+        MessageConsumer subscriber = working.createDurableConsumer(topic, "subscription");
+        Clients.sendNumbers(session, topic, 3);
+        assertEquals(Clients.numbers(0, 2), Clients.texts(subscriber, 2));
+        working.rollback();
+        subscriber.close();
+        MessageConsumer red = session.createDurableConsumer(topic, "subscription", "colour = 'red'", false);
+        assertEquals(List.of(), Clients.rest(red));
+        sendColoured("red", "blue");
+        Clients.assertOnly(List.of("red"), red);
+        red.close();
+        session.unsubscribe("subscription");
+    }
+
+    @Test
     void subscriptionsOfTwoClientsWithOneNameAreTwo() throws JMSException {
         Connection other = clients.connect("jms.clientID=" + clients.name("other"));
         Session ofOther = other.createSession(Session.AUTO_ACKNOWLEDGE);
@@ -212,10 +339,16 @@ class TopicTest {
     }
 
     private void sendColoured(String... colours) throws JMSException {
-        for (String colour : colours) {
-            Message message = session.createTextMessage(colour);
-            message.setStringProperty("colour", colour);
-            session.createProducer(topic).send(message);
+        sendColoured(session, topic, colours);
+    }
+
+    private static void sendColoured(Session session, Topic topic, String... colours) throws JMSException {
+        try (MessageProducer producer = session.createProducer(topic)) {
+            for (String colour : colours) {
+                Message message = session.createTextMessage(colour);
+                message.setStringProperty("colour", colour);
+                producer.send(message);
+            }
         }
     }
 }
