@@ -10,16 +10,21 @@ An outcome COMMIT commits what voted before it. What was prepared under the same
 resource manager should have refused that name, and rolls it back where it has forgotten why. That is seen by clocks alone, so
 only in one history: data loss that was accepted may have brought the vote back that was counted (history 26).
 
+Either commits those alone that it was decided for: a branch that is not in that list has a vote that nobody has counted, and
+nobody will.
+
 Whoever presumes must take no vote on that branch from before it reads until it has rolled back: otherwise a coordinator that
 begins in between is told "prepared" of a branch that is about to go.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from lockstep.core.branch_names import (
     GENERATION_TAG_CHARACTERS,
+    BranchName,
     GenerationTag,
     GlobalId,
     ParticipantName,
@@ -105,6 +110,8 @@ class OutcomeEntry:
     retention, until an operator has it forgotten."""
     ended_ms: int = 0
     """When every participant had acknowledged, by the wall clock of the coordinator that wrote it; 0: not said (older ones)."""
+    participants: tuple[ParticipantName, ...] = ()
+    """Those of a COMMIT, by branch number; (): of an ABORT, or not said (older ones)."""
 
     def encode(self) -> bytes:
         return _encode(
@@ -113,6 +120,7 @@ class OutcomeEntry:
                 "hazards": self.hazards,
                 "heuristic": self.heuristic,
                 "ended_ms": self.ended_ms,
+                "participants": self.participants,
             }
         )
 
@@ -123,9 +131,9 @@ class OutcomeEntry:
             fields = json.loads(data)
             hazards = tuple((ParticipantName(str(name)), str(answer)) for name, answer in fields["hazards"])
             heuristic = known(XaStatus, int(fields.get("heuristic", XaStatus.OK)), XaStatus.HEURHAZ)
-            return OutcomeEntry(
-                Verdict(fields["verdict"]), hazards, heuristic, int(fields.get("ended_ms", 0))
-            )
+            participants = tuple(ParticipantName(str(name)) for name in fields.get("participants", ()))
+            ended_ms = int(fields.get("ended_ms", 0))
+            return OutcomeEntry(Verdict(fields["verdict"]), hazards, heuristic, ended_ms, participants)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an outcome: {error}") from error
 
@@ -156,6 +164,17 @@ class LogView:
         """Whether all that could be concluded of it is an abort presumed."""
         return self.decision is None and self.participants is None and self.outcome is None
 
+    def may_have(self, number: int, is_own: Callable[[ParticipantName], bool]) -> bool:
+        """Whether that branch may be one of those that this is about; also where nothing says. `is_own`: whether that names the
+        branch's resource manager.
+        """
+        names: tuple[ParticipantName, ...] = ()
+        if self.participants is not None:
+            names = self.participants.participants
+        elif self.outcome is not None:
+            names = self.outcome.participants
+        return not names or (number < len(names) and is_own(names[number]))
+
 
 class Fate(Enum):
     """What a prepared branch may do."""
@@ -169,24 +188,27 @@ class Fate(Enum):
     by the clocks: nothing may be presumed."""
 
 
-def fate(view: LogView, begun_in: GenerationTag, prepared_ms: int = 0) -> Fate:
-    """What the log says to a prepared branch that was begun in that generation; `view` was read while it was prepared.
+def fate(
+    view: LogView, branch: BranchName, is_own: Callable[[ParticipantName], bool], prepared_ms: int = 0
+) -> Fate:
+    """What the log says to a prepared branch; `view` was read while it was prepared.
 
-    `prepared_ms`: when it was, by its resource manager's wall clock; 0: not known.
+    `is_own`: as of `LogView.may_have`. `prepared_ms`: when it was, by its resource manager's wall clock; 0: not known.
     """
     if view.decision is not None:
-        return Fate.COMMIT if view.decision is Verdict.COMMIT else Fate.ROLL_BACK
+        is_commit = view.decision is Verdict.COMMIT and view.may_have(branch.number, is_own)
+        return Fate.COMMIT if is_commit else Fate.ROLL_BACK
     if view.participants is not None:
         return Fate.WAIT
     if view.outcome is not None:
         # It prepared late, after an ABORT; or its acknowledgement of a COMMIT is lost to it: restored from a backup.
-        if view.outcome.verdict is not Verdict.COMMIT:
+        if view.outcome.verdict is not Verdict.COMMIT or not view.may_have(branch.number, is_own):
             return Fate.ROLL_BACK
         if not _is_repeated(view.outcome, prepared_ms):
             return Fate.COMMIT
         # Where loss was accepted since, the very vote that was counted may be here again: no clock speaks against it.
-        return Fate.ROLL_BACK if _is_of(view, begun_in) else Fate.ASK_AN_OPERATOR
-    if not _is_of(view, begun_in):
+        return Fate.ROLL_BACK if _is_of(view, branch.generation) else Fate.ASK_AN_OPERATOR
+    if not _is_of(view, branch.generation):
         return Fate.ASK_AN_OPERATOR
     return Fate.WAIT if view.is_unattested else Fate.ROLL_BACK
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 
-from lockstep.core.branch_names import BranchName, begun_ms, branch_name
+from lockstep.core.branch_names import SET_KIND, BranchName, ParticipantName, begun_ms, branch_name
 from lockstep.core.decision_log import Fate, LogView, fate
 from lockstep.core.errors import LockstepError
 from lockstep.core.postgres_gid import xid_of
@@ -89,7 +89,7 @@ class OrphanWatch:
             if view is None:
                 return
             prepared_ms = int((time.time() - branch.age_seconds) * 1000)
-            found = fate(view, name.generation, prepared_ms)
+            found = fate(view, name, _may_be_own, prepared_ms)
             if found is Fate.ROLL_BACK and _is_presumed(view) and not self._may_presume(branch, name):
                 intent = {None: "nothing", True: "commit", False: "rollback"}[facts.is_commit]
                 reason = (
@@ -119,6 +119,11 @@ class OrphanWatch:
                 branch.gid,
                 reason,
             )
+
+
+def _may_be_own(participant: ParticipantName) -> bool:
+    """It may have been given another name, or another address, since."""
+    return not participant.startswith(SET_KIND)
 
 
 def _is_presumed(view: LogView) -> bool:

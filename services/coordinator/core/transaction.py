@@ -445,7 +445,8 @@ class Transaction:
                 decision = self.verdict if self._is_decided else None
                 outcome = None
                 if not self._was_committed_alone:
-                    outcome = OutcomeEntry(self.verdict, *self._told_of_ends(), now.wall_ms)
+                    decided_for = self.participants if self.verdict is Verdict.COMMIT else ()
+                    outcome = OutcomeEntry(self.verdict, *self._told_of_ends(), now.wall_ms, decided_for)
                 self._log.delete(self.revision, decision, outcome)
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")

@@ -1,10 +1,10 @@
 """Prepared branches ask for their decision by themselves (DESIGN T3, T4), so that a coordinator that is gone holds no locks.
 
-Law: what the log decides is done; undecided branches wait. Abort is presumed only where nothing is left, in the generation in
-which the transaction was begun, and by an answer that no vote has overtaken.
+Law: what the log decides is done, by those that it was decided for; undecided branches wait. Abort is presumed only where nothing
+is left, in the generation in which the transaction was begun, and by an answer that no vote has overtaken.
 """
 
-from lockstep.core.branch_names import BranchName, branch_name
+from lockstep.core.branch_names import SET_KIND, BranchName, ParticipantName, branch_name
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import Fate, fate
 from lockstep.core.effects import AskDecision, Note
@@ -60,7 +60,11 @@ def _follow(context: Context, given: DecisionHeard) -> None:
         return
     name = _name_of(branch)
     assert name is not None, "only branches of ours ask"
-    match fate(given.view, name.generation, branch.prepared_ms):
+
+    def is_own(participant: ParticipantName) -> bool:
+        return participant == f"{SET_KIND}{context.state.set_name}"
+
+    match fate(given.view, name, is_own, branch.prepared_ms):
         case Fate.COMMIT:
             _note(context, "decision found", f"{_text(branch)}: commit")
             context.writer.append(Commit(None, branch.key, durable_records=branch.durable_records), True)

@@ -121,7 +121,7 @@ class Participant:
         branch.is_asking = False
         if branch.state is not BranchState.PREPARED or view is None:
             return
-        match fate(view, branch_name(xid).generation):
+        match fate(view, branch_name(xid), lambda name: name == self.name):
             case Fate.COMMIT:
                 self._end(branch, BranchState.COMMITTED)
             case Fate.ROLL_BACK:

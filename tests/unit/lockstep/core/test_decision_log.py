@@ -1,5 +1,7 @@
 """Names of branches, the log's entries, PostgreSQL's gids, and what a prepared branch concludes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,9 @@ GENERATION = "0f4c6a2e-3c54-4d5b-9f0e-111111111111"
 TAG = generation_tag(GENERATION)
 ID = new_global_id(1_700_000_000_000, b"0123456789")
 ENTRY = ParticipantsEntry((ParticipantName("set:a"), ParticipantName("")), TAG, Incarnation("c"), 7, True)
+
+BRANCH = BranchName(ID, 0, TAG)
+SETS = ParticipantName("set:a"), ParticipantName("set:b")
 
 xids = st.builds(Xid, st.integers(0, 2**31 - 1), st.binary(min_size=1, max_size=64), st.binary(max_size=64))
 
@@ -96,8 +101,11 @@ def test_a_gid_of_others_is_left_alone(gid: str) -> None:
 
 def test_entries_read_back_as_written() -> None:
     assert ParticipantsEntry.decode(ENTRY.encode()) == ENTRY
-    outcome = OutcomeEntry(Verdict.ABORT, ((ParticipantName("set:a"), "unknown branch"),), ended_ms=7)
-    assert OutcomeEntry.decode(outcome.encode()) == outcome
+    for outcome in (
+        OutcomeEntry(Verdict.ABORT, ((ParticipantName("set:a"), "unknown branch"),), ended_ms=7),
+        OutcomeEntry(Verdict.COMMIT, participants=SETS),
+    ):
+        assert OutcomeEntry.decode(outcome.encode()) == outcome
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b"\xff", b'{"participants": 1}', b'"x"'])
@@ -130,7 +138,30 @@ def test_abort_is_presumed_only_where_nothing_is_left_in_the_same_history(
     view: LogView, expected: Fate
 ) -> None:
     """DESIGN T3, histories 6 and 26."""
-    assert fate(view, TAG) is expected
+    assert fate(view, BRANCH, is_a) is expected
+
+
+def is_a(participant: ParticipantName) -> bool:
+    return participant == "set:a"
+
+
+@pytest.mark.parametrize(
+    ("branch", "expected"),
+    [
+        (BRANCH, Fate.COMMIT),
+        (BRANCH._replace(number=1), Fate.ROLL_BACK),
+        (BRANCH._replace(number=2), Fate.ROLL_BACK),
+        (BRANCH._replace(number=63), Fate.ROLL_BACK),
+    ],
+    ids=["its own", "another's", "behind the list", "far behind it"],
+)
+def test_a_commit_is_of_those_alone_that_it_was_decided_for(branch: BranchName, expected: Fate) -> None:
+    listed = ParticipantsEntry(SETS, TAG, Incarnation("c"), 7)
+    decided = LogView(GENERATION, listed, 5, Verdict.COMMIT)
+    ended = LogView(GENERATION, outcome=OutcomeEntry(Verdict.COMMIT, participants=SETS))
+    for view in (decided, ended, replace(decided, generation="x"), replace(ended, generation="x")):
+        assert fate(view, branch, is_a) is expected
+    assert fate(LogView(GENERATION, listed, 5), branch, is_a) is Fate.WAIT, "it is not decided yet"
 
 
 def test_an_outcome_of_an_earlier_version_reads_without_its_time() -> None:
@@ -151,13 +182,13 @@ def test_an_outcome_of_an_earlier_version_reads_without_its_time() -> None:
 )
 def test_an_outcome_commits_what_voted_before_it(ended_ms: int, prepared_ms: int, expected: Fate) -> None:
     view = LogView(GENERATION, outcome=OutcomeEntry(Verdict.COMMIT, ended_ms=ended_ms))
-    assert fate(view, TAG, prepared_ms) is expected
+    assert fate(view, BRANCH, is_a, prepared_ms) is expected
 
 
 def test_a_vote_that_accepted_loss_has_brought_back_is_not_rolled_back_by_clocks() -> None:
     view = LogView("another-history", outcome=OutcomeEntry(Verdict.COMMIT, ended_ms=1_000_000))
-    assert fate(view, TAG, 1_000_000) is Fate.COMMIT
-    assert fate(view, TAG, 1_000_001 + CLOCK_MS) is Fate.ASK_AN_OPERATOR
+    assert fate(view, BRANCH, is_a, 1_000_000) is Fate.COMMIT
+    assert fate(view, BRANCH, is_a, 1_000_001 + CLOCK_MS) is Fate.ASK_AN_OPERATOR
 
 
 def test_keys_of_transactions_are_not_among_those_that_brokers_watch() -> None:

@@ -124,7 +124,8 @@ def test_of_two_acknowledgements_the_first_counts() -> None:
     rig.feed(Completed(other.ticket, COMMITTED))
     rig.run()
     assert answer_of(rig, request) == OutcomeAnswer(request, C)
-    assert rig.log.outcomes[ID] == OutcomeEntry(Verdict.COMMIT, ended_ms=rig.log.outcomes[ID].ended_ms)
+    ended_ms = rig.log.outcomes[ID].ended_ms
+    assert rig.log.outcomes[ID] == OutcomeEntry(Verdict.COMMIT, ended_ms=ended_ms, participants=names(2))
 
 
 def test_an_answer_that_nobody_asked_for_is_ignored() -> None:
@@ -211,7 +212,8 @@ def test_a_mixed_outcome_is_noticed_recorded_and_answered_to_everybody(
     hazards = ((names(2)[1], ended.value),)
     verdict = Verdict.COMMIT if state is C else Verdict.ABORT
     ended_ms = rig.log.outcomes[ID].ended_ms
-    assert rig.log.outcomes[ID] == OutcomeEntry(verdict, hazards, XaStatus.HEURMIX, ended_ms)
+    decided_for = names(2) if state is C else ()
+    assert rig.log.outcomes[ID] == OutcomeEntry(verdict, hazards, XaStatus.HEURMIX, ended_ms, decided_for)
     assert [note.event for note in rig.notes] == ["hazard"]
     again, asked = rig.commit(), rig.outcome()
     rig.run()

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from lockstep.core.branch_names import GenerationTag, GlobalId, branch_xid, new_global_id
+from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, branch_xid, new_global_id
 from lockstep.core.decision_log import LogView, OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode, InDoubt
 from lockstep.core.postgres_gid import gid_of
@@ -140,6 +140,25 @@ async def test_what_was_prepared_behind_the_end_of_its_transaction_is_not_commit
     rows = Rows(PreparedBranch(gid, 2 * MINUTE))
     ended_ms = int((time.time() - ended_seconds_ago) * 1000)
     outcome = OutcomeEntry(Verdict.COMMIT, ended_ms=ended_ms)
+    await _watch(rows, LogView(generation=GENERATION, outcome=outcome)).look()
+    assert rows.ended == {gid: is_commit}
+
+
+@pytest.mark.parametrize(
+    ("names", "is_commit"),
+    [
+        (["grpc://h:1/db", "set:a"], True),
+        (["grpc://h:1/as-it-was-named-before", "set:a"], True),
+        (["set:a", "set:b"], False),
+    ],
+    ids=["its own", "under another name", "a set's"],
+)
+async def test_a_commit_that_was_decided_for_others_is_not_followed(
+    names: list[str], is_commit: bool
+) -> None:
+    gid = _gid(1, MINUTE)
+    rows = Rows(PreparedBranch(gid, MINUTE))
+    outcome = OutcomeEntry(Verdict.COMMIT, participants=tuple(map(ParticipantName, names)))
     await _watch(rows, LogView(generation=GENERATION, outcome=outcome)).look()
     assert rows.ended == {gid: is_commit}
 
