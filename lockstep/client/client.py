@@ -122,6 +122,7 @@ class Client:
             response.reason,
             Epoch(response.epoch),
             LogIndex(response.commit_index),
+            generation=response.generation,
         )
 
     async def _distributed_outcome(

@@ -1,9 +1,10 @@
 """What became of a distributed transaction whose commit no coordinator has answered (DESIGN T5).
 
 Law: its branches in sets are asked first, each with a fence: one that was rolled back, unless an operator did that, had not
-been prepared, so no commit was or will be decided; and none can be decided behind a fence. What is prepared, or has committed
-(as one without operations does when it is prepared), follows the decision: coordinators know that. Of one that lies in a single
-set no log has it, and that set's word is the last one.
+been prepared, so no commit was or will be decided; and none can be decided behind a fence. That holds in the history of the
+cluster in which it was begun: in another one the set may have lost what it had prepared, and voted for. What is prepared, or has
+committed (as one without operations does when it is prepared), follows the decision: coordinators know that. Of one that lies in
+a single set no log has it, and that set's word is the last one.
 """
 
 import asyncio
@@ -52,12 +53,14 @@ def outcome_of(
 async def resolved(
     ask: Ask,
     transaction_id: str,
+    generation: str,
     branches: Mapping[str, TransactionKey],
     is_in_sets_only: bool,
     doubt: InDoubt,
 ) -> Outcome:
     """The outcome of a transaction by its `transaction_id`, whose commit is in `doubt`. Raises `InDoubt`, which says whom to ask.
 
+    `generation`: the tag of the cluster's, in which it was begun.
     `branches`: those in sets, by the names of their transactions there; `is_in_sets_only`: it has no other participants.
     """
     name = transaction_id
@@ -67,7 +70,10 @@ async def resolved(
     told = [answer for answer in answers if isinstance(answer, Outcome)]
     why = next((answer.message for answer in answers if isinstance(answer, LockstepError)), doubt.message)
     for outcome in told:
-        if _was_rolled_back(outcome, of_many=name == transaction_id) or _was_dropped(outcome, branches):
+        of_many = name == transaction_id
+        if of_many and _may_have_lost_it(outcome, generation):
+            continue
+        if _was_rolled_back(outcome, of_many=of_many) or _was_dropped(outcome, branches):
             return Outcome(
                 name, OutcomeState.ROLLED_BACK, outcome.reason, outcome.epoch, outcome.commit_index
             )
@@ -96,6 +102,11 @@ async def _quietly(ask: Ask, name: str) -> Outcome | LockstepError:
         return await ask(name)
     except LockstepError as error:
         return error
+
+
+def _may_have_lost_it(outcome: Outcome, generation: str) -> bool:
+    """Whether data loss was accepted since it was begun: its set may have voted for it, and not know that any more."""
+    return bool(outcome.generation) and not outcome.generation.startswith(generation)
 
 
 def _was_rolled_back(outcome: Outcome, *, of_many: bool) -> bool:

@@ -335,7 +335,7 @@ class DistributedTransaction:
         self.was_in_doubt = True
         names = {transaction_id(name, branch.key): branch.key for name, (_, branch) in self._branches.items()}
         is_in_sets_only = len(self._participants) == len(names)
-        return await resolved(self._ask, self.id, names, is_in_sets_only, doubt)
+        return await resolved(self._ask, self.id, self._generation, names, is_in_sets_only, doubt)
 
     def _conclude(self, outcome: Outcome, pending: Sequence[str] = ()) -> None:
         """Returns if it is committed; raises what a commit does."""

@@ -45,3 +45,5 @@ class Outcome:
     heuristic: XaStatus = XaStatus.OK
     """Of a distributed one: how its participants ended, if not all as decided."""
     hazards: tuple[Hazard, ...] = ()
+    generation: str = ""
+    """Of the cluster, in which a resource set has answered; "": it does not say."""

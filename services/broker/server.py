@@ -176,7 +176,9 @@ class Broker:
         )
         callers = CallerSessions(self._sessions)
         queries = SetQueries(self._sessions)
-        self._transactions = TransactionsService(callers, queries, forwarding, directory)
+        self._transactions = TransactionsService(
+            callers, queries, forwarding, directory, lambda: view.generation
+        )
         self._branches = BranchCalls(callers, queries, forwarding, directory)
         self._resources = ResourceCalls(callers, forwarding, directory)
         journal = JournalReader(self._channels, settings.store)

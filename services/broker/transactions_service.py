@@ -5,6 +5,7 @@ again. What this process does not know of a transaction, its set does: its outco
 *in doubt* where nobody can say what an earlier call did (`repeated_calls.py`).
 """
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -52,12 +53,19 @@ class TransactionsService:
     """Lives as long as the process; hosted by its gRPC server."""
 
     def __init__(
-        self, callers: CallerSessions, queries: SetQueries, forwarding: Forwarding, directory: Directory
+        self,
+        callers: CallerSessions,
+        queries: SetQueries,
+        forwarding: Forwarding,
+        directory: Directory,
+        generation: Callable[[], str],
     ) -> None:
+        """`generation` of the cluster, as this process knows it."""
         self._callers = callers
         self._queries = queries
         self._forwarding = forwarding
         self._directory = directory
+        self._generation = generation
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -254,6 +262,7 @@ class TransactionsService:
                 transaction_id=request.transaction_id,
                 state=pb.OutcomeState.ValueType(answer.state),
                 reason=answer.reason,
+                generation=self._generation(),
             )
 
         is_read = not request.fence

@@ -796,6 +796,7 @@ class GetOutcomeResponse(_message.Message):
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     commit_index: _builtins.int
@@ -803,6 +804,10 @@ class GetOutcomeResponse(_message.Message):
     state: Global___OutcomeState.ValueType
     reason: _builtins.int
     """Why it was rolled back (lockstep.core.records.RollbackReason); 0: not rolled back, or unknown."""
+    generation: _builtins.str
+    """Of the cluster; empty: a broker of an earlier version. In another one than a branch was begun in the set may have lost it, with
+    data loss that was accepted: then "rolled back" says nothing of its siblings.
+    """
     def __init__(
         self,
         *,
@@ -812,10 +817,11 @@ class GetOutcomeResponse(_message.Message):
         transaction_id: _builtins.str = ...,
         state: Global___OutcomeState.ValueType = ...,
         reason: _builtins.int = ...,
+        generation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "epoch", b"epoch", "reason", b"reason", "resource_set", b"resource_set", "state", b"state", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "epoch", b"epoch", "generation", b"generation", "reason", b"reason", "resource_set", b"resource_set", "state", b"state", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

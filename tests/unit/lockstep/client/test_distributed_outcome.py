@@ -29,6 +29,7 @@ from tests.unit.lockstep.client.fake_broker import FakeBroker
 from tests.unit.lockstep.client.fake_coordinator import FakeCoordinator
 
 GLOBAL = "74" * 16
+TAG = "12345678"
 BRANCHES: dict[str, TransactionKey] = {
     "east/4.1": (LogIndex(4), Epoch(1)),
     "west/9.3": (LogIndex(9), Epoch(3)),
@@ -56,6 +57,7 @@ class Answers:
     def __init__(self, **said: OutcomeState | None) -> None:
         self._said = dict(zip((*BRANCHES, GLOBAL), said.values(), strict=True))
         self.reasons: dict[str, int] = {}
+        self.generations: dict[str, str] = {}
         self.asked: list[str] = []
 
     async def __call__(self, name: str) -> Outcome:
@@ -63,7 +65,9 @@ class Answers:
         state = self._said[name]
         if state is None:
             raise Rejected(ErrorCode.UNAVAILABLE, f"nobody speaks for {name}")
-        return Outcome(name, state, self.reasons.get(name, 0), Epoch(3), LogIndex(0))
+        generation = self.generations.get(name, f"{TAG}-and-so-on")
+        reason = self.reasons.get(name, 0)
+        return Outcome(name, state, reason, Epoch(3), LogIndex(0), generation=generation)
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -139,10 +143,10 @@ async def test_branches_are_asked_first_and_coordinators_what_was_decided(
     answers = Answers(east=east, west=west, coordinators=coordinators)
     if outcome is None:
         with pytest.raises(InDoubt) as raised:
-            await resolved(answers, GLOBAL, BRANCHES, True, DOUBT)
+            await resolved(answers, GLOBAL, TAG, BRANCHES, True, DOUBT)
         assert raised.value.details == {"transaction_id": GLOBAL, "branches": list(BRANCHES)}
     else:
-        assert (await resolved(answers, GLOBAL, BRANCHES, True, DOUBT)).state is outcome
+        assert (await resolved(answers, GLOBAL, TAG, BRANCHES, True, DOUBT)).state is outcome
     assert answers.asked[:2] == list(BRANCHES)
 
 
@@ -155,23 +159,45 @@ async def test_a_branch_that_operators_rolled_back_does_not_speak_for_the_others
     answers.reasons["east/4.1"] = RollbackReason.HEURISTIC
     if decided is None:
         with pytest.raises(InDoubt):
-            await resolved(answers, GLOBAL, BRANCHES, True, DOUBT)
+            await resolved(answers, GLOBAL, TAG, BRANCHES, True, DOUBT)
     else:
-        assert (await resolved(answers, GLOBAL, BRANCHES, True, DOUBT)).state is decided
+        assert (await resolved(answers, GLOBAL, TAG, BRANCHES, True, DOUBT)).state is decided
+
+
+@pytest.mark.parametrize("decided", [STATES.COMMITTED, STATES.ROLLED_BACK, None])
+@pytest.mark.parametrize("lost", [STATES.ROLLED_BACK, STATES.UNKNOWN])
+async def test_a_branch_that_was_lost_with_accepted_loss_does_not_speak_for_the_others(
+    lost: OutcomeState, decided: OutcomeState | None
+) -> None:
+    """It had voted; by the decision that followed the others have committed."""
+    answers = Answers(east=lost, west=STATES.COMMITTED, coordinators=decided)
+    answers.generations["east/4.1"] = "87654321-and-so-on"
+    if decided is None:
+        with pytest.raises(InDoubt):
+            await resolved(answers, GLOBAL, TAG, BRANCHES, True, DOUBT)
+    else:
+        assert (await resolved(answers, GLOBAL, TAG, BRANCHES, True, DOUBT)).state is decided
+    assert answers.asked[2:] == [GLOBAL]
+
+
+async def test_a_broker_of_an_earlier_version_does_not_say_in_which_history_it_answers() -> None:
+    answers = Answers(east=STATES.ROLLED_BACK, west=STATES.PREPARED, coordinators=None)
+    answers.generations["east/4.1"] = ""
+    assert (await resolved(answers, GLOBAL, TAG, BRANCHES, True, DOUBT)).state is STATES.ROLLED_BACK
 
 
 async def test_the_only_set_of_a_transaction_speaks_for_it_whoever_ended_it_there() -> None:
     answers = Answers(east=STATES.ROLLED_BACK, west=None, coordinators=None)
     answers.reasons["east/4.1"] = RollbackReason.HEURISTIC
     only = {"east/4.1": BRANCHES["east/4.1"]}
-    outcome = await resolved(answers, GLOBAL, only, True, DOUBT)
+    outcome = await resolved(answers, GLOBAL, TAG, only, True, DOUBT)
     assert (outcome.transaction_id, outcome.state) == ("east/4.1", STATES.ROLLED_BACK)
 
 
 async def test_sets_that_have_committed_do_not_speak_for_a_database() -> None:
     answers = Answers(east=STATES.COMMITTED, west=STATES.COMMITTED, coordinators=None)
     with pytest.raises(InDoubt):
-        await resolved(answers, GLOBAL, BRANCHES, False, DOUBT)
+        await resolved(answers, GLOBAL, TAG, BRANCHES, False, DOUBT)
     assert answers.asked[2:] == [GLOBAL]
 
 

@@ -75,7 +75,7 @@ class Services:
 
     def __init__(self, primary: BrokerId, *, knows_set: bool = True, driver: Driver | None = None) -> None:
         sessions = SessionsService(driver or Driver(), ServingRights(), lambda _: [])
-        view = ClusterView(Keys("c"))
+        self.view = view = ClusterView(Keys("c"))
         holder = Incarnation("p")
         if knows_set:
             entry = SetMap(SET, Epoch(1), primary, holder, (), (), (B1, B2), 1, 1, holder)
@@ -83,7 +83,7 @@ class Services:
         own_disk = OwnDisk(Channels(), "", view)
         directory = Directory(cast(Any, None), cast(Any, None), view, Driver(), own_disk)
         around = CallerSessions(sessions), SetQueries(sessions), Forwarding(B1, view, Channels()), directory
-        self.transactions = TransactionsService(*around)
+        self.transactions = TransactionsService(*around, lambda: view.generation)
         self.branches = BranchCalls(*around)
 
     def call(self, name: str, request: Any, *, is_branch: bool, is_forwarded: bool = False) -> Awaitable[Any]:
@@ -218,6 +218,15 @@ async def test_who_shows_more_sessions_than_may_be_is_refused() -> None:
     )
     call = with_set()[0]._get_outcome(request)
     assert await heard(call) == (Rejected, ErrorCode.INVALID_ARGUMENT)
+
+
+async def test_an_outcome_says_in_which_history_of_the_cluster_it_is_told() -> None:
+    driver = Driver()
+    driver.host(SET, Ended(OutcomeState.ROLLED_BACK))
+    services = Services(B1, driver=driver)
+    services.view.generation = "12345678-and-so-on"
+    told = await services.transactions._get_outcome(pb.GetOutcomeRequest(transaction_id=NAME))
+    assert (told.state, told.generation) == (pb.OUTCOME_STATE_ROLLED_BACK, "12345678-and-so-on")
 
 
 def test_a_client_shows_no_more_sessions_than_brokers_take() -> None:
