@@ -1,7 +1,8 @@
 """The store service: streams of requests to the core, its jobs to threads, its answers back (DESIGN 5).
 
 Law: an answer is written only when the core has given it, and the core gives it when its job is done. A heartbeat is answered
-while the disk works: whoever hears nothing for three of them, or loses the stream, knows nothing of what was not answered.
+while the disk works: whoever hears nothing for three of them, or loses the stream, knows nothing of what was not answered. What
+waits behind big requests cannot be read yet: while these get on, and while they wait for room, a heartbeat is said unasked.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import contextlib
 import logging
 import signal
 import sys
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,12 +25,13 @@ from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import CannotStart, bind, spawn
+from lockstep.runtime.pulses import PULSE_SECONDS
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.rpc import Context, hear, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
 from lockstep.runtime.tracing import tracing
 from lockstep.runtime.wire import Serialized
-from lockstep.transport.stream import size_of
+from lockstep.transport.stream import MOVED_BYTES, size_of
 from lockstep.wire.v1 import store_pb2
 from services.store.core.messages import (
     ChunkSent,
@@ -59,6 +62,19 @@ _Answer = tuple[AnyStoreAnswer | None, Serialized]
 """What is written; None for a heartbeat."""
 
 
+@dataclass(slots=True)
+class _Writer:
+    """One stream of a set's writer, from its opening to its end."""
+
+    outbox: Outbox[_Answer]
+    context: Any
+    """Its call."""
+    received_bytes: int = 0
+    """At the last beat."""
+    is_waiting: bool = False
+    """For room: nothing is read."""
+
+
 class StoreServer:
     """Lives as long as the process, on one event loop."""
 
@@ -70,8 +86,8 @@ class StoreServer:
         self.lanes = LaneThreads(disk, self.feed, self.samples.synced)
         traces = tracing()
         self._tracing = StoreTracing(traces) if traces is not None else None
-        self._outboxes: dict[int, tuple[Outbox[_Answer], Any]] = {}
-        """Of the writers' streams, each with its call."""
+        self._writers: dict[int, _Writer] = {}
+        """By their streams."""
         self._readers: dict[int, Outbox[AnyReaderAnswer]] = {}
         self._last_stream = 0
         self._progress: dict[SetName, asyncio.Event] = {}
@@ -122,20 +138,29 @@ class StoreServer:
     def _reply(self, stream: int, answer: AnyStoreAnswer) -> None:
         if self._tracing is not None:
             self._tracing.answered(answer)
-        outbox, context = self._outboxes.get(stream, (None, None))
-        if outbox is None:
+        writer = self._writers.get(stream)
+        if writer is None:
             return
-        data = encode_answer(answer)
+        outbox, data = writer.outbox, encode_answer(answer)
         if outbox.bytes_waiting > self._settings.unsent_bytes_max:
             outbox.abort()
         outbox.put((answer, data), size_of(data), wakes=False)
-        outbox.write_now(1, partial(_write_now, context))
+        outbox.write_now(1, partial(_write_now, writer.context))
 
     async def tick(self) -> None:
         """Feeds `Tick`, for ever; a task of the process."""
         while True:
             await asyncio.sleep(self._settings.tick_seconds)
             self.feed(Tick())
+
+    async def beat(self) -> None:
+        """Says heartbeats to who is being read, or waits for room: his own are behind that. For ever; a task of the process."""
+        while True:
+            await asyncio.sleep(PULSE_SECONDS)
+            for writer in self._writers.values():
+                before, writer.received_bytes = writer.received_bytes, writer.context.received_bytes
+                if writer.is_waiting or writer.received_bytes - before >= MOVED_BYTES:
+                    self._say_heartbeat(writer.outbox)
 
     async def stop(self) -> None:
         """Remembers what is told lazily and lets the jobs end."""
@@ -149,26 +174,26 @@ class StoreServer:
     # --- the writer's streams ---------------------------------------------------------------------------------------
 
     async def _append(self, context: Context) -> None:
-        stream, outbox = self._new_stream(), Outbox[_Answer]()
-        self._outboxes[stream] = outbox, context
-        reading = asyncio.ensure_future(self._read_requests(context, stream, outbox))
+        stream, writer = self._new_stream(), _Writer(Outbox(), context)
+        self._writers[stream] = writer
+        reading = asyncio.ensure_future(self._read_requests(stream, writer))
         try:
-            await self._write_answers(context, stream, outbox)
+            await self._write_answers(context, stream, writer.outbox)
         finally:
             reading.cancel()
-            del self._outboxes[stream]
+            del self._writers[stream]
             self.feed(StreamClosed(stream))
         with contextlib.suppress(asyncio.CancelledError):
             await reading
 
-    async def _read_requests(self, context: Context, stream: int, outbox: Outbox[_Answer]) -> None:
+    async def _read_requests(self, stream: int, writer: _Writer) -> None:
         set_name = SetName("")
 
         def take(data: bytes | memoryview) -> bool:
             nonlocal set_name
             request = decode_request(data)
             if request is None:
-                self._answer_heartbeat(outbox)
+                self._say_heartbeat(writer.outbox)
                 return True
             if set_name and request.set_name != set_name:
                 raise Rejected(ErrorCode.OTHER_SET, f"this stream is of set {set_name}", set=request.set_name)
@@ -179,12 +204,14 @@ class StoreServer:
             return self._has_room(set_name)
 
         try:
-            while await hear(context, take):
+            while await hear(writer.context, take):
+                writer.is_waiting = True
                 await self._wait_for_room(set_name)
+                writer.is_waiting = False
         finally:
-            outbox.finish()
+            writer.outbox.finish()
 
-    def _answer_heartbeat(self, outbox: Outbox[_Answer]) -> None:
+    def _say_heartbeat(self, outbox: Outbox[_Answer]) -> None:
         """Not while the disk hangs: a primary whose store cannot write has to notice (R6, history 27).
 
         To no set then: an answer to one that has nothing to write would keep the broker's one lease, and with it every set.
@@ -264,7 +291,7 @@ async def serve(settings: StoreSettings) -> int:
     if settings.metrics_port:
         sources = [store.samples.read, watch.samples]
         cleanup.callback(serve_metrics(settings.metrics_port, sources, settings.metrics_host))
-    ticking = spawn(store.tick(), "ticks")
+    timers = spawn(store.tick(), "ticks"), spawn(store.beat(), "heartbeats")
     address = (
         settings.listen
         if settings.listen.startswith("unix:")
@@ -272,7 +299,8 @@ async def serve(settings: StoreSettings) -> int:
     )
     _log.info("event=ready address=%s data=%s", address, settings.data)
     await stopped.wait()
-    ticking.cancel()
+    for timer in timers:
+        timer.cancel()
     await server.stop(grace=0.1)
     await health.stop(None)
     await store.stop()
