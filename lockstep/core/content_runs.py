@@ -29,7 +29,7 @@ class ContentRun:
         """One of a snapshot; more of it may follow (`extend`)."""
         if isinstance(contents, PackedMessages):
             return cls(first, contents, sum(contents.alike.sizes) if contents.encoded is not None else 0)
-        return cls(first, contents, _resident_bytes(contents))
+        return cls(first, contents, resident_bytes(contents))
 
     def extend(self, first: int, more: Sequence[Content] | PackedMessages) -> None:
         """More that is here, behind all the others."""
@@ -40,7 +40,7 @@ class ContentRun:
         contents += added
         self.count = len(contents)
         self.left += len(added)
-        self.resident_bytes += _resident_bytes(added)
+        self.resident_bytes += resident_bytes(added)
 
     @property
     def contents(self) -> list[Content | None]:
@@ -81,7 +81,7 @@ class ContentRun:
         contents, offset = self.contents, number - self.first
         before = contents[offset]
         assert before is not None, f"message {number} is not here"
-        more = _resident_bytes((content,)) - _resident_bytes((before,))
+        more = resident_bytes((content,)) - resident_bytes((before,))
         contents[offset] = content
         self.resident_bytes += more
         return more
@@ -91,7 +91,7 @@ class ContentRun:
         contents = self.contents
         gone = contents[begin:end]
         assert all(gone), f"not all of {begin} to {end} of run {self.first} are here"
-        size = _resident_bytes(gone)
+        size = resident_bytes(gone)
         contents[begin:end] = [None] * len(gone)
         self.left -= end - begin
         self.resident_bytes -= size
@@ -106,5 +106,6 @@ class ContentRun:
         self.resident_bytes = 0
 
 
-def _resident_bytes(contents: Sequence[Content | None]) -> int:
+def resident_bytes(contents: Sequence[Content | None]) -> int:
+    """Of those whose bodies are here."""
     return sum([size_of(content) for content in contents if type(content) is Message])

@@ -9,10 +9,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from lockstep.core.content import Content
-from lockstep.core.content_runs import ContentRun
+from lockstep.core.content_runs import ContentRun, resident_bytes
 from lockstep.core.ids import ORDINAL_BITS, LogIndex, MessageId, index_of
 from lockstep.core.packed_messages import PackedMessages
-from lockstep.core.taking_apart import emptied
+from lockstep.core.taking_apart import cost_of_bytes, emptied
 
 SHELF_BITS = ORDINAL_BITS + 6
 """A shelf is for 64 records: of alike messages a few dozen pointers each, of others at most some hundred thousand in all."""
@@ -43,8 +43,8 @@ class Shelf:
 
     def take_apart(self) -> Iterator[int]:
         """As `Contents.take_apart`."""
-        yield from emptied(self.runs, lambda run: run[1].count)
-        yield from emptied(self.single)
+        yield from emptied(self.runs, lambda run: run[1].count + cost_of_bytes(run[1].resident_bytes))
+        yield from emptied(self.single, lambda one: cost_of_bytes(resident_bytes([one[1]])))
         yield from emptied(self.references)
 
     def items(self) -> Iterator[tuple[MessageId, Content]]:

@@ -12,7 +12,7 @@ from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.restoration import UNLIMITED_BYTES
 from lockstep.core.set_state import RECORD_COST, SetState
-from lockstep.core.taking_apart import emptied
+from lockstep.core.taking_apart import cost_of_bytes, emptied
 
 _COST_SHIFT = 5
 """Bytes of a frame that cost as much as a unit: were all of them positions of messages, less than that."""
@@ -155,8 +155,8 @@ class LogCopy:
     def take_apart(self) -> Iterator[int]:
         """Nobody has this memory any more: leave nothing of it, in steps that say what they cost (`taking_apart`)."""
         yield from self.state.take_apart()
-        yield from emptied(self.retained)
-        yield from emptied(self.suffix)
+        for frames in (self.retained, self.suffix):
+            yield from emptied(frames, _cost_of)
 
     def frames_after(self, index: LogIndex) -> list[Frame]:
         """The frames behind `index` that are kept, oldest first; they reach from `index` + 1 on only if so much is kept."""
@@ -210,3 +210,8 @@ def _spans(
     """(epoch, first index, last index) for each epoch of a table."""
     ends = [LogIndex(first - 1) for _, first in starts[1:]] + [end]
     return [(epoch, first, last) for (epoch, first), last in zip(starts, ends[: len(starts)], strict=True)]
+
+
+def _cost_of(frame: Frame) -> int:
+    """Of letting it go."""
+    return cost_of_bytes(len(frame.durable) + len(frame.transient))

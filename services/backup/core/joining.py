@@ -12,7 +12,7 @@ from lockstep.core.replication import Frames, SubscriptionAccepted
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
-from lockstep.core.taking_apart import emptied
+from lockstep.core.taking_apart import cost_of_bytes, emptied
 from services.backup.core.settings import BackupSettings
 
 
@@ -66,7 +66,7 @@ class Joining:
 
     def take_apart(self) -> Iterator[int]:
         """It is void: leave nothing of it, in steps that say what they cost (`taking_apart`)."""
-        yield from emptied(self._items)
+        yield from emptied(self._items, lambda item: cost_of_bytes(len(item.value)))
         yield from self._restoration.take_apart()
         yield from self._state.take_apart()
 

@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
+from lockstep.core.content import size_of
+from lockstep.core.content_shelf import Shelf
 from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.log_copy import LogCopy
@@ -21,6 +23,8 @@ from lockstep.core.transaction_states import TransactionState
 from tests.unit.lockstep.core.history import SET, Log, Writer, message
 
 MANY = 20 * TAKEN_OUT_IN_ONE
+BIG = 1 << 20
+"""Bytes."""
 
 
 def long_state() -> SetState:
@@ -39,6 +43,11 @@ def long_state() -> SetState:
         log.state.outcomes.record(ended, Outcome(TransactionState.COMMITTED, 0, LogIndex(number + 1)))
     log.flush()
     return log.state
+
+
+def held_by(shelf: Shelf) -> int:
+    """Bytes of what is there."""
+    return sum(run.resident_bytes for run in shelf.runs.values()) + sum(map(size_of, shelf.single.values()))
 
 
 def is_empty(state: SetState) -> bool:
@@ -74,6 +83,28 @@ def test_a_state_is_taken_apart_in_as_many_steps_as_it_is_long() -> None:
     assert [(queue.positions(), len(queue.locks), len(queue.delivery_counts)) for queue in queues] == [
         ([], 0, 0)
     ] * 2
+
+
+def test_what_is_big_counts_by_its_bytes() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    for number in range(20):
+        # By itself, and two in a row.
+        log.publish(*[message((queue,), bytes(BIG))] * (1 + number % 2))
+        log.flush()
+    copy = LogCopy(log.state, log.state.applied, 1 << 30)
+    copy.retained.extend(log.frames[::2])
+    copy.suffix.extend(log.frames[1::2])
+    shelves = list(copy.state.contents.shelves.values())
+
+    def bytes_left() -> int:
+        frames = sum(len(frame.durable) for frame in (*copy.retained, *copy.suffix))
+        return frames + sum(map(held_by, shelves))
+
+    left = [bytes_left(), *(bytes_left() for _ in copy.take_apart())]
+    assert left[0] >= 2 * 30 * BIG and left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 5 * BIG
 
 
 @pytest.mark.parametrize("seed", range(20))
