@@ -37,7 +37,7 @@ from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import primary_pb2, store_pb2
 
 _Response = primary_pb2.SubscribeResponse
-_DURABLE = BytesWithin(_Response.DESCRIPTOR, "frames", "durable")
+_PARTS = BytesWithin(_Response.DESCRIPTOR, "frames", "transient", "durable")
 
 
 def encode_subscribe(subscribe: Subscribe, subscription: str) -> bytes:
@@ -100,16 +100,16 @@ def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[S
 
 def decode_to_backup(data: bytes | memoryview) -> ToBackup:
     """Raises `Rejected` for bytes that are no such message."""
-    rest, durable = _DURABLE.split_from(data)
+    rest, (transient, durable) = _PARTS.split_from(data)
     message = parse(primary_pb2.SubscribeResponse(), rest)
     set_name, epoch = SetName(message.resource_set), Epoch(message.epoch)
     match message.WhichOneof("response"):
         case "frames":
             frames = message.frames
-            durable = [*frames.durable, *durable]
-            if len(durable) != len(frames.transient):
+            durable, transient = (*frames.durable, *durable), (*frames.transient, *transient)
+            if len(durable) != len(transient):
                 raise Rejected(ErrorCode.INVALID_ARGUMENT, "frames without their transient parts")
-            pairs = tuple(zip(durable, frames.transient, strict=True))
+            pairs = tuple(zip(durable, transient, strict=True))
             return Frames(set_name, epoch, pairs, LogIndex(frames.commit_index))
         case "accepted":
             accepted = message.accepted
@@ -215,9 +215,8 @@ def _encode_frames(last: Frames, pairs: Sequence[tuple[bytes, bytes]]) -> Serial
     response = _Response(resource_set=last.set_name, epoch=last.epoch)
     frames = response.frames
     frames.SetInParent()
-    frames.transient.extend([transient for _, transient in pairs])
     frames.commit_index = last.commit_index
-    return _DURABLE.serialize_with(response, [durable for durable, _ in pairs])
+    return _PARTS.serialize_with(response, [one[1] for one in pairs], [one[0] for one in pairs])
 
 
 def _encode_one(

@@ -107,7 +107,7 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
 
 def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
     """Inverse of `encode_request`; None for a heartbeat. Raises `Rejected`."""
-    rest, frames = _FRAMES.split_from(data)
+    rest, (frames,) = _FRAMES.split_from(data)
     message = parse(store_pb2.AppendRequest(), rest)
     kind = message.WhichOneof("request")
     if kind is None:
@@ -185,7 +185,7 @@ def encode_answer(answer: AnyStoreAnswer) -> Serialized:
 
 def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
     """Inverse of `encode_answer`; None for a heartbeat. Raises `Rejected`."""
-    rest, frames = _CHUNK_FRAMES.split_from(data)
+    rest, (frames,) = _CHUNK_FRAMES.split_from(data)
     message = parse(store_pb2.AppendResponse(), rest)
     kind = message.WhichOneof("response")
     if kind is None:

@@ -38,48 +38,54 @@ def parse(message: _Message, data: bytes | memoryview) -> _Message:
 
 
 class BytesWithin:
-    """A repeated bytes field of a message that is embedded in another one: what is big in that."""
+    """Repeated bytes fields of a message that is embedded in another one: what is big in these."""
 
-    def __init__(self, descriptor: Descriptor, embedded: str, field: str) -> None:
-        """`descriptor`: of the message, whose field `embedded` is a message with the repeated `field`."""
+    def __init__(self, descriptor: Descriptor, embedded: str, *fields: str) -> None:
+        """`descriptor`: of the message, whose field `embedded` is a message with the repeated `fields`."""
         outer = descriptor.fields_by_name[embedded]
         assert outer.message_type is not None, f"{embedded} is no message"
-        inner = outer.message_type.fields_by_name[field]
+        inner = [outer.message_type.fields_by_name[field] for field in fields]
         self._number = outer.number
         self._head = varint(outer.number << 3 | LENGTH_DELIMITED)
-        self._value_tag = inner.number << 3 | LENGTH_DELIMITED
-        self._value_head = varint(self._value_tag)
-        self._values_of = attrgetter(f"{embedded}.{field}")
+        self._places = {one.number << 3 | LENGTH_DELIMITED: place for place, one in enumerate(inner)}
+        """Of the fields, by the tags of their values."""
+        self._value_heads = [varint(tag) for tag in self._places]
+        self._values_of = [attrgetter(f"{embedded}.{field}") for field in fields]
+        self._none: tuple[Sequence[bytes], ...] = ((),) * len(fields)
 
-    def serialize_with(self, message: Message, values: Sequence[bytes]) -> Serialized:
-        """The serialised `message`, with `values` behind those that it has of them.
+    def serialize_with(self, message: Message, *values: Sequence[bytes]) -> Serialized:
+        """The serialised `message`, with the `values` of each field behind those that it has of them.
 
         Small ones are put into `message`. Where they are big they stay as they are, pieces of the whole. Each is a piece of its
         own of the embedded message: parsers merge the pieces, of a oneof's member too, and join what is repeated (protobuf's
         encoding, Last One Wins).
         """
-        if not values:
-            return message.SerializeToString()
-        if sum(map(len, values)) < PIECES_BYTES_MIN:
-            self._values_of(message).extend(values)
+        size = 0
+        for each in values:
+            size += sum(map(len, each))
+        if size < PIECES_BYTES_MIN:
+            for values_of, each in zip(self._values_of, values, strict=True):
+                if each:
+                    values_of(message).extend(each)
             return message.SerializeToString()
         pieces, head = list[bytes](), message.SerializeToString()
-        for value in values:
-            size = len(value)
-            inner = self._value_head + varint(size)
-            pieces += (head + self._head + varint(len(inner) + size) + inner, value)
-            head = b""
-        return tuple(pieces)
+        for value_head, each in zip(self._value_heads, values, strict=True):
+            for value in each:
+                size = len(value)
+                inner = value_head + varint(size)
+                pieces += (head + self._head + varint(len(inner) + size) + inner, value)
+                head = b""
+        return tuple(pieces) or head
 
-    def split_from(self, data: bytes | memoryview) -> tuple[bytes | memoryview, list[bytes]]:
-        """Inverse of `serialize_with`: what is left for a parser, and the values behind those that it finds.
+    def split_from(self, data: bytes | memoryview) -> tuple[bytes | memoryview, tuple[Sequence[bytes], ...]]:
+        """Inverse of `serialize_with`: what is left for a parser, and the values of each field behind those that it finds.
 
         All is left for it where there is no need to look, or where the bytes are another's or none of a message's.
         """
         if len(data) < PIECES_BYTES_MIN:
-            return data, []
-        view, rest, values = memoryview(data), bytearray(), list[bytes]()
-        at, end = 0, len(data)
+            return data, self._none
+        view, rest, values = memoryview(data), bytearray(), tuple(list[bytes]() for _ in self._none)
+        at, end, have_begun = 0, len(data), False
         try:
             for _ in range(_LOOKS_MAX):
                 if at >= end:
@@ -92,23 +98,24 @@ class BytesWithin:
                     inner, at = at, at + size
                     if tag >> 3 == self._number:
                         value_tag, place = read_varint(data, inner)
-                        if value_tag == self._value_tag:
+                        if value_tag in self._places:
                             size, place = read_varint(data, place)
                             if place + size == at <= end:
-                                values.append(bytes(view[place:at]))
+                                values[self._places[value_tag]].append(bytes(view[place:at]))
+                                have_begun = True
                                 continue
-                        if values:
-                            return data, []  # Nobody knows what of it belongs before them.
+                        if have_begun:
+                            return data, self._none  # Nobody knows what of it belongs before them.
                 elif kind == VARINT:
                     _, at = read_varint(data, at)
                 else:
                     at += FIXED_BYTES[kind]
                 if at > end:
-                    return data, []
+                    return data, self._none
                 rest += view[begin:at]
         except (IndexError, KeyError):
             pass
-        return data, []
+        return data, self._none
 
 
 def varint(number: int) -> bytes:

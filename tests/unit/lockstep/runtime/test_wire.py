@@ -14,6 +14,7 @@ from lockstep.wire.v1.primary_pb2 import SubscribeResponse
 from tests.unit.lockstep.runtime.serialized import reserialized, whole
 
 DURABLE = BytesWithin(SubscribeResponse.DESCRIPTOR, "frames", "durable")
+BOTH = BytesWithin(SubscribeResponse.DESCRIPTOR, "frames", "transient", "durable")
 
 
 def response(*durable: bytes) -> SubscribeResponse:
@@ -66,7 +67,7 @@ def test_big_values_stay_pieces_and_small_ones_do_not() -> None:
 def read(data: bytes) -> SubscribeResponse:
     """With what was split from it put behind again."""
     with patch.object(wire, "PIECES_BYTES_MIN", 0):
-        rest, values = DURABLE.split_from(data)
+        rest, (values,) = DURABLE.split_from(data)
     message = parse(SubscribeResponse(), rest)
     if values:
         message.frames.durable.extend(values)
@@ -77,8 +78,8 @@ def read(data: bytes) -> SubscribeResponse:
 def test_what_was_put_behind_a_message_is_split_from_it(first: list[bytes], values: list[bytes]) -> None:
     data = in_pieces(response(*first), values)
     with patch.object(wire, "PIECES_BYTES_MIN", 0):
-        rest, found = DURABLE.split_from(data)
-    assert found == values
+        rest, (found,) = DURABLE.split_from(data)
+    assert [*found] == values
     assert SubscribeResponse.FromString(bytes(rest)) == response(*first)
 
 
@@ -110,5 +111,37 @@ def test_a_message_that_is_cut_short_is_refused() -> None:
 def test_a_message_of_very_many_fields_is_left_to_its_parser() -> None:
     data = SubscribeResponse(epoch=1).SerializeToString() * PIECES_BYTES_MIN
     data += in_pieces(SubscribeResponse(), [b"value"])
-    assert DURABLE.split_from(data) == (data, [])
-    assert DURABLE.split_from(b"\x80" * PIECES_BYTES_MIN)[1] == []
+    assert DURABLE.split_from(data) == (data, ((),))
+    assert DURABLE.split_from(b"\x80" * PIECES_BYTES_MIN)[1] == ((),)
+
+
+SOME = st.lists(st.binary(max_size=300), max_size=4)
+
+
+@given(SOME, SOME)
+def test_values_of_two_fields_are_read_and_split_each_in_its_order(
+    transient: list[bytes], durable: list[bytes]
+) -> None:
+    message = SubscribeResponse(epoch=5, frames=SubscribeResponse.Frames(commit_index=300))
+    expected = SubscribeResponse.FromString(message.SerializeToString())
+    expected.frames.transient.extend(transient)
+    expected.frames.durable.extend(durable)
+    with patch.object(wire, "PIECES_BYTES_MIN", 0):
+        data = whole(BOTH.serialize_with(message, transient, durable))
+        rest, found = BOTH.split_from(data)
+    assert SubscribeResponse.FromString(data) == expected
+    read = parse(SubscribeResponse(), rest)
+    read.frames.transient.extend(found[0])
+    read.frames.durable.extend(found[1])
+    assert read == expected
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_is_big_in_one_of_two_fields_is_not_copied(place: int) -> None:
+    big = b"x" * PIECES_BYTES_MIN
+    values = [[b""], [b""]]
+    values[place] = [big]
+    pieces = BOTH.serialize_with(response(), *values)
+    assert isinstance(pieces, tuple) and any(piece is big for piece in pieces)
+    rest, found = BOTH.split_from(whole(pieces))
+    assert len(rest) < 100 and found[place] == [big]
