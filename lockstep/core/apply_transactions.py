@@ -134,7 +134,7 @@ def apply_mark_rollback_only(
 def apply_forget_outcomes(
     state: SetState, index: LogIndex, epoch: Epoch, record: ForgetOutcomes, is_durable: bool
 ) -> Reply:
-    state.outcomes.forget(record.floor, record.name_horizon_ms)
+    state.outcomes.forget(record.floor, record.name_horizon_ms, record.kept)
     state.transactions.forget_undone(record.floor)
     return DONE
 

@@ -98,6 +98,10 @@ class ParticipantsEntry:
             raise ValueError(f"not a list of participants: {error}") from error
 
 
+LoggedParticipants = tuple[tuple[GlobalId, ParticipantsEntry], ...]
+"""The lists of some transactions that are not over."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutcomeEntry:
     """Value of an outcome key, which stays for a retention after the transaction has left the log."""

@@ -168,6 +168,14 @@ class AskDecision(Effect, frozen=True):
     global_id: GlobalId
 
 
+class ListParticipants(Effect, frozen=True):
+    """etcd: list the transactions that the decision log has, the oldest ones if there are very many. Answered by
+    `ParticipantsListed`, or not at all: it is asked again.
+    """
+
+    request: int
+
+
 class ReleaseName(Effect, frozen=True):
     """etcd: delete directory/`kind`/`name` if it is this set's and the set's lease key has the value `incarnation`. Not answered.
 
@@ -231,6 +239,7 @@ AnyEffect = (
     | ClaimName
     | ReleaseName
     | AskDecision
+    | ListParticipants
     | LookUpNames
     | WakeAt
     | TakeApart

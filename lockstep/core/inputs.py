@@ -9,7 +9,7 @@ from enum import Enum
 import msgspec
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.decision_log import LogView
+from lockstep.core.decision_log import LoggedParticipants, LogView
 from lockstep.core.ids import BrokerId, Incarnation, SetName, TransactionKey
 from lockstep.core.replication import ToBackup, ToPrimary
 from lockstep.core.requests import Heard
@@ -102,6 +102,13 @@ class DecisionHeard(Input, frozen=True):
     request: int
     transaction: TransactionKey
     view: LogView | None
+
+
+class ParticipantsListed(Input, frozen=True):
+    """Answer to `ListParticipants` number `request`. `found` None: the log did not answer."""
+
+    request: int
+    found: LoggedParticipants | None
 
 
 # --- lease ------------------------------------------------------------------------------------------------------------
@@ -228,6 +235,7 @@ AnyInput = (
     | NameClaimed
     | NamesSeen
     | DecisionHeard
+    | ParticipantsListed
     | LeaseExtended
     | LeaseLost
     | StoreConnected

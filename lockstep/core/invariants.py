@@ -148,4 +148,7 @@ def _check_outcomes(outcomes: Outcomes) -> None:
     heuristic = [key for key, _ in outcomes.heuristic()]
     for key, outcome in outcomes.all():
         assert outcome.index > key[0], f"{key} ended before it began"
-        assert outcome.index > outcomes.floor or key in heuristic, f"{key} lies below the retention floor"
+        is_kept = outcome.xid and outcome.state is TransactionState.COMMITTED
+        assert outcome.index > outcomes.floor or key in heuristic or is_kept, (
+            f"{key} lies below the retention floor"
+        )

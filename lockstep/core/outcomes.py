@@ -1,11 +1,12 @@
 """Outcomes: how transactions ended, for as long as somebody may ask (DESIGN T5).
 
 Law: what is recorded does not change; forgetting a heuristic end makes it an ordinary outcome with the same answer. Outcomes
-recorded at or below the retention floor are gone, except heuristic ones, which an operator made and somebody must forget. What is
-left of them is the name horizon: a branch of our coordinator that was begun behind it is none of them.
+recorded at or below the retention floor are gone, except heuristic ones, which an operator made and somebody must forget, and
+those that the record which raised it names: somebody will ask for them. What is left of all others is the name horizon: a branch
+of our coordinator that was begun behind it is none of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, takewhile
 
 import msgspec
@@ -44,7 +45,7 @@ class Outcomes:
         self._ordinary = OutcomePages(changes.captures)
         self._heuristic: dict[TransactionKey, Outcome] = {}
         self._late: dict[TransactionKey, Outcome] = {}
-        """Were heuristic and are ordinary now, in no order: so few that forgetting looks at all of them."""
+        """Were heuristic and are ordinary now, or are kept below the floor; in no order, so few that forgetting looks at all."""
         self._by_xid: list[dict[bytes, TransactionKey]] = [{} for _ in range(XID_SHARDS)]
         """The branch of each xid that ended last; in shards, each of which is small."""
         self.floor = LogIndex(0)
@@ -101,7 +102,7 @@ class Outcomes:
         for number, outcome in enumerate(self._ordinary.first(batch_max)):
             if outcome.index > wanted and number >= excess:
                 return max(floor, wanted)
-            floor = outcome.index
+            floor = max(floor, outcome.index)
         return floor if len(self._ordinary) > batch_max else max(floor, wanted)
 
     def youngest_begun_ms(self, floor: LogIndex, now_ms: int) -> int:
@@ -114,17 +115,24 @@ class Outcomes:
                 youngest = begun_ms
         return youngest
 
-    def forget(self, floor: LogIndex, name_horizon_ms: int = 0) -> None:
-        """Raise the retention floor; it never falls. `name_horizon_ms`: 0 leaves the horizon where it is."""
+    def forget(
+        self, floor: LogIndex, name_horizon_ms: int = 0, kept: Collection[TransactionKey] = ()
+    ) -> None:
+        """Raise the retention floor; it never falls. `name_horizon_ms`: 0 leaves the horizon where it is. `kept`: stay until this
+        is called again."""
         if floor <= self.floor:
             return
         self.floor = floor
         self.name_horizon_ms = name_horizon_ms or self.name_horizon_ms
         self._changed(META_KEY)
+        stays = frozenset(kept)
         late = [(key, outcome) for key, outcome in self._late.items() if outcome.index <= floor]
         for key, _ in late:
             del self._late[key]
         for key, outcome in chain(self._ordinary.forget(floor), late):
+            if key in stays:
+                self._late[key] = outcome
+                continue
             if outcome.xid:
                 self._drop_xid(key, outcome)
             self._changed(outcome_key(key))

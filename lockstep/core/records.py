@@ -301,6 +301,8 @@ class ForgetOutcomes(Record, tag=25, frozen=True):
     floor: LogIndex
     name_horizon_ms: int = 0
     """What the name horizon is from now on; 0: what it was (an older version does not say)."""
+    kept: tuple[TransactionKey, ...] = ()
+    """Those that stay until the next such record: committed branches of transactions that are not over everywhere."""
 
 
 class ForgetHeuristic(Record, tag=26, frozen=True):

@@ -13,6 +13,7 @@ from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import Keys
 from lockstep.core.decision_log import (
     DecisionKeys,
+    LoggedParticipants,
     LogView,
     OutcomeEntry,
     ParticipantsEntry,
@@ -40,6 +41,10 @@ VIEW_KEYS = 6
 LOOKS = 10
 """How often an answer to a roll call is looked for before the question is answered without."""
 LOOK_SECONDS = 0.05
+LISTED_MAX = 1_000
+"""Transactions: more than that are not over only where many coordinators are gone, or a participant is."""
+LISTED_AT_ONCE = 200
+"""Before others have their turn: 3 ms."""
 
 
 def view_operations(cluster: str, global_id: GlobalId) -> list[Get]:
@@ -118,6 +123,26 @@ class DecisionLogReader:
             await asyncio.sleep(LOOK_SECONDS)
             view = await self._read(global_id)
         return view
+
+    async def list(self) -> LoggedParticipants | None:
+        """The lists of transactions that are not over, the oldest first, `LISTED_MAX` at most; None: the log does not answer, or
+        was set back."""
+        keys, after = DecisionKeys(self._cluster), ""
+        found: list[tuple[GlobalId, ParticipantsEntry]] = []
+        for _ in range(0, LISTED_MAX, LISTED_AT_ONCE):
+            try:
+                page = await self._etcd.get_page(keys.all_participants, after, LISTED_AT_ONCE)
+            except EtcdRejected:
+                return None
+            for entry in page:
+                try:
+                    found.append((keys.global_id(entry.key), ParticipantsEntry.decode(entry.value)))
+                except ValueError as error:
+                    _log.error("event=log_not_understood key=%s %s", entry.key, error)
+            if len(page) < LISTED_AT_ONCE:
+                break
+            after = page[-1].key.removeprefix(keys.all_participants)
+        return None if self._watch.is_set_back else tuple(found)
 
     async def _read(self, global_id: GlobalId) -> LogView | None:
         asked, now_ms = self._watch.seen, boottime_ms()

@@ -19,6 +19,7 @@ from lockstep.core.effects import (
     AskDecision,
     ClaimName,
     DropLeaseKey,
+    ListParticipants,
     LookUpNames,
     MarkSetBack,
     PromoteSelf,
@@ -297,6 +298,7 @@ class Broker:
         driver.on(ReleaseName, self._name_changes.perform)
         driver.on(LookUpNames, self._look_up_names)
         driver.on(AskDecision, self._inquiry.perform)
+        driver.on(ListParticipants, self._inquiry.perform)
         driver.on(DropLeaseKey, self._drop_lease_key)
 
     def _drop_lease_key(self, effect: DropLeaseKey) -> None:

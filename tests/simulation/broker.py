@@ -17,6 +17,7 @@ from lockstep.core.effects import (
     CloseSubscription,
     DropLeaseKey,
     Halt,
+    ListParticipants,
     LookUpNames,
     MarkSetBack,
     Note,
@@ -339,6 +340,7 @@ class Broker(Process):
                 | ReleaseName()
                 | LookUpNames()
                 | AskDecision()
+                | ListParticipants()
             ):
                 self.etcd.perform(effect)
             case WakeAt():

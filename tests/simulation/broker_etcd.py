@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.decision_log import (
     DecisionKeys,
+    LoggedParticipants,
     LogView,
     OutcomeEntry,
     ParticipantsEntry,
@@ -22,6 +23,7 @@ from lockstep.core.effects import (
     AskDecision,
     ClaimName,
     DropLeaseKey,
+    ListParticipants,
     LookUpNames,
     MarkSetBack,
     PromoteSelf,
@@ -40,6 +42,7 @@ from lockstep.core.inputs import (
     MapSeen,
     NameClaimed,
     NamesSeen,
+    ParticipantsListed,
     PresencesSeen,
     SwapAnswered,
     Verdict,
@@ -87,6 +90,7 @@ EtcdEffect = (
     | NameEffect
     | LookUpNames
     | AskDecision
+    | ListParticipants
 )
 Operation = Callable[[Etcd], object]
 
@@ -298,6 +302,8 @@ class BrokerEtcd:
                 self._broker.feed(NamesSeen(set_name, self._names_of(set_name)))
             case AskDecision():
                 self._ask_decision(effect)
+            case ListParticipants():
+                self._list_participants(effect)
 
     def _put_presence(self, effect: PutPresence) -> None:
         """Repeated until etcd has answered, unless the replica has another name by then."""
@@ -348,6 +354,20 @@ class BrokerEtcd:
                 self._world.loop.after(REREAD_US, self._broker.post, self._ask_decision, effect, looks - 1)
                 return
             self._broker.feed(DecisionHeard(effect.set_name, effect.request, effect.transaction, view))
+
+        self.session.call(read, lambda result: self._broker.post(take, result))
+
+    def _list_participants(self, effect: ListParticipants) -> None:
+        """As `DecisionLogReader.list`."""
+        keys = DecisionKeys(self._keys.cluster)
+
+        def read(etcd: Etcd) -> LoggedParticipants:
+            entries = etcd.prefix(keys.all_participants)
+            return tuple((keys.global_id(key), ParticipantsEntry.decode(one.value)) for key, one in entries)
+
+        def take(result: object) -> None:
+            found = result if isinstance(result, tuple) else None
+            self._broker.feed(ParticipantsListed(effect.set_name, effect.request, found))
 
         self.session.call(read, lambda result: self._broker.post(take, result))
 

@@ -17,8 +17,8 @@ class CoordinatorLimits:
     """After the decision: how long the client's answer waits for participants that have not acknowledged. A client that then
     does its next transaction may meet locks, never another outcome."""
     keep_ms: int = 30_000
-    """After the decision: while a participant is away, who has committed is put into the log, and again when more have. A busy
-    set forgets outcomes within minutes, and to whoever takes the transaction up then that would be a hazard."""
+    """After the decision: while a participant is away, who has committed is put into the log, and again when more have. Until
+    then sets have to keep that, for whoever takes the transaction up; databases do so for a while only."""
     doubt_ms: int = 20_000
     """From a request to its answer when nothing could be decided, because etcd is silent: then the answer is *in doubt*."""
     open_ms: int = 60_000

@@ -3,15 +3,14 @@
 Law: time acts by records only, so the log decides every race with it (DESIGN 3).
 """
 
-from collections import deque
 from collections.abc import Iterator
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
-from lockstep.core.ids import LogIndex
-from lockstep.core.records import DequeueReason, ForgetOutcomes
-from services.primary.core import decisions, doubts, used_names
+from lockstep.core.records import DequeueReason
+from services.primary.core import decisions, doubts
 from services.primary.core.context import Context, shown
+from services.primary.core.forgetting import Forgetting
 from services.primary.core.removing import dead_letter, selected_in_one
 from services.primary.core.subscribing import LeftBehind
 from services.primary.core.transacting import roll_back_timed_out
@@ -30,13 +29,7 @@ class Housekeeping:
 
     def __init__(self, context: Context, now: Now) -> None:
         self._context = context
-        self._sweeps: deque[tuple[int, LogIndex]] = deque()
-        """(time, log's end then) of past sweeps, younger than the retention."""
-        self._is_due_up_to = LogIndex(0)
-        """The retention of what lies up to here is over."""
-        self._forgot_at = LogIndex(0)
-        """Where the last sweep was put into the log."""
-        self._swept_ms = now.boottime_ms
+        self.forgetting = Forgetting(context, now)
         self._look_ms = 0
         self._costly_told_ms = now.boottime_ms - COSTLY_TOLD_MS
         self._left_behind = LeftBehind(context)
@@ -55,7 +48,7 @@ class Housekeeping:
     def tick(self, now: Now) -> None:
         self.are_late = roll_back_timed_out(self._context)
         self.expire(now)
-        self._sweep_outcomes(now)
+        self.forgetting.tick(now)
         self._look_at_prepared(now)
         self._left_behind.tick(now)
         self._tell_of_costly_selectors(now)
@@ -120,20 +113,3 @@ class Housekeeping:
             if done < len(free):
                 # Selectors have had their share: the next turn comes to these.
                 context.expiry.watch(queue, free[done:])
-
-    def _sweep_outcomes(self, now: Now) -> None:
-        """Raise the retention floor: outcomes are kept for `outcome_retention_ms`, unless there are too many (T5)."""
-        context, settings = self._context, self._context.settings
-        if now.boottime_ms - self._swept_ms < settings.outcome_sweep_ms:
-            return
-        self._swept_ms = now.boottime_ms
-        if (end := context.writer.log.end) != self._forgot_at:
-            # Else nothing happened: a set at rest leaves the disk alone.
-            self._sweeps.append((now.boottime_ms, end))
-        while self._sweeps and self._sweeps[0][0] <= now.boottime_ms - settings.outcome_retention_ms:
-            self._is_due_up_to = self._sweeps.popleft()[1]
-        outcomes = context.state.outcomes
-        floor = outcomes.next_floor(self._is_due_up_to, settings.outcomes_max, settings.outcome_sweep_max)
-        if floor > outcomes.floor:
-            record = ForgetOutcomes(None, floor, used_names.horizon_behind(context, floor))
-            self._forgot_at = context.writer.append(record, True)

@@ -32,6 +32,7 @@ from lockstep.core.inputs import (
     MessagesRead,
     NameClaimed,
     NamesSeen,
+    ParticipantsListed,
     PresencesSeen,
     StoreConnected,
     StoreLost,
@@ -335,6 +336,9 @@ class PrimaryCore:
             case DecisionHeard():
                 if self.is_serving:
                     decisions.heard(self.context, given)
+            case ParticipantsListed():
+                if self.is_serving:
+                    self._housekeeping.forgetting.heard(given)
             case Tick():
                 self._tick(now)
             case Woken():

@@ -38,10 +38,9 @@ def horizon_ms(context: Context) -> int:
     return horizon if horizon <= context.now.wall_ms + context.settings.outcome_retention_ms else 0
 
 
-def horizon_behind(context: Context, floor: LogIndex) -> int:
-    """What the horizon will be when outcomes up to `floor` are forgotten."""
-    youngest = context.state.outcomes.youngest_begun_ms(floor, _latest_begun_ms(context))
-    return max(horizon_ms(context), youngest)
+def youngest_up_to(context: Context, floor: LogIndex) -> int:
+    """When the youngest transaction was begun of which a branch has ended at or below `floor`; 0: none of our coordinator."""
+    return context.state.outcomes.youngest_begun_ms(floor, _latest_begun_ms(context))
 
 
 def horizon_behind_heuristic(context: Context, xid: bytes) -> int:

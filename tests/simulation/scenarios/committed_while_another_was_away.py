@@ -8,26 +8,22 @@ So the first one has put into the log who had acknowledged, while the other one 
 
 from dataclasses import replace
 
-from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
 from lockstep.core.decision_log import DecisionKeys, OutcomeEntry, Verdict
-from lockstep.core.ids import SetName
 from lockstep.core.xa import XaStatus
-from lockstep.core.xid import Xid
-from tests.simulation.client import Client
 from tests.simulation.coordinated import LIMITS
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.staging.prepared_branch import (
     CLUSTER,
     GLOBAL_ID,
+    SECOND_SET,
     decide,
     prepare,
+    prepare_in_second_set,
     prepared_count,
     write_participants,
     xid_of_it,
 )
 from tests.simulation.staging.stage import Stage, calm
-
-SECOND_SET = SetName("s2")
 
 
 def options() -> Options:
@@ -42,7 +38,7 @@ def play(stage: Stage) -> None:
     client.declare("a")
     xid = xid_of_it(stage)
     prepare(stage, client, xid)
-    _prepare_in_second_set(stage, xid)
+    prepare_in_second_set(stage, xid)
     write_participants(stage)
     decide(stage, Verdict.COMMIT)
     world.coordinators.start("k1")
@@ -67,18 +63,3 @@ def play(stage: Stage) -> None:
     stage.expect(len(client.browse("a")) == 1, "it has committed")
     stage.mend("k1", away)
     stage.whole()
-
-
-def _prepare_in_second_set(stage: Stage, first: Xid) -> None:
-    """A branch without operations: that holds its transaction up as any other does."""
-    client = Client(stage.world, "c2", [SECOND_SET])
-    stage.world.clients.append(client)
-    _, _, tag = first.branch_id.decode().partition(":")
-    name = first._replace(branch_id=f"1:{tag}".encode()).encode()
-    for command in (
-        SelectDtxCommand(0),
-        StartCommand(0, name),
-        EndCommand(0, name, 0),
-        PrepareBranchCommand(0, name),
-    ):
-        stage.done(client.sessions[SECOND_SET].submit(command))

@@ -1,9 +1,9 @@
 """A branch that has committed is repeated when its outcome is forgotten, and the decision log still says COMMIT (T3, T5).
 
-The transaction's other participant is away, so its decision stays. The set has forgotten the branch: its time was over, there
-were too many others, or an operator had ended it and had that forgotten. A worker that never heard how its branch ended does its
-work again, under the same name. Nobody may begin it then, at this primary, its successor, or behind a restart of all; another
-transaction, which begins now, is as welcome as ever.
+The transaction's other participant is away, so its decision stays, and says that this branch has committed. The set has forgotten
+the branch: its time was over, there were too many others, or an operator had ended it and had that forgotten. A worker that never
+heard how its branch ended does its work again, under the same name. Nobody may begin it then, at this primary, its successor, or
+behind a restart of all; another transaction, which begins now, is as welcome as ever.
 """
 
 from lockstep.core.branch_names import RANDOM_BYTES, branch_xid, generation_tag, new_global_id
@@ -46,6 +46,7 @@ def play(stage: Stage, case: str) -> None:
         stage.done(client.session.submit(EndHeuristicallyCommand(0, xid.encode(), True)))
     else:
         stage.done(client.session.submit(CommitBranchCommand(0, xid.encode())))
+    write_participants(stage, committed=(0,))
     _others_commit(stage, client)
     if case == "ended by an operator":
         stage.expect(_is_known(stage, xid), "an operator's end is kept")

@@ -4,13 +4,15 @@ from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, ParticipantNam
 from lockstep.core.cluster_map import Keys
 from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
 from lockstep.core.decision_log import DecisionKeys, ParticipantsEntry, Verdict
-from lockstep.core.ids import Incarnation, TransactionKey
+from lockstep.core.ids import Incarnation, SetName, TransactionKey
 from lockstep.core.xid import Xid
+from tests.simulation.client import Client
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import Stage
 
 GLOBAL_ID = GlobalId(bytes(range(GLOBAL_ID_BYTES)))
 CLUSTER = "sim"
+SECOND_SET = SetName("s2")
 
 
 def xid_of_it(stage: Stage) -> Xid:
@@ -44,13 +46,29 @@ def prepare_if_begun(stage: Stage, client: ScriptedClient, xid: Xid) -> Transact
     return started.transaction
 
 
-def write_participants(stage: Stage) -> None:
-    """The list, by a coordinator that is gone."""
+def prepare_in_second_set(stage: Stage, first: Xid) -> None:
+    """A branch without operations: that holds its transaction up as any other does."""
+    client = Client(stage.world, "c2", [SECOND_SET])
+    stage.world.clients.append(client)
+    _, _, tag = first.branch_id.decode().partition(":")
+    name = first._replace(branch_id=f"1:{tag}".encode()).encode()
+    for command in (
+        SelectDtxCommand(0),
+        StartCommand(0, name),
+        EndCommand(0, name, 0),
+        PrepareBranchCommand(0, name),
+    ):
+        stage.done(client.sessions[SECOND_SET].submit(command))
+
+
+def write_participants(stage: Stage, committed: tuple[int, ...] = ()) -> None:
+    """The list, by a coordinator that is gone. `committed`: of those it had heard that they have."""
     entry = ParticipantsEntry(
         (ParticipantName("set:s1"), ParticipantName("set:s2")),
         generation_tag(_generation(stage)),
         Incarnation("gone"),
         0,
+        committed=committed,
     )
     key = DecisionKeys(CLUSTER).participants(GLOBAL_ID)
     stage.world.etcd.execute(lambda etcd: etcd.put(key, entry.encode()))

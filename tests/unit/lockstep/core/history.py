@@ -61,6 +61,7 @@ from lockstep.core.records import (
 )
 from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
+from lockstep.core.transaction_states import TransactionState
 from lockstep.core.tx_buffer import TxBuffer
 
 SET = SetName("orders")
@@ -495,7 +496,18 @@ class Writer:
         else:
             oldest = min(self.log.state.transactions.live, default=(self.log.state.applied, Epoch(0)))[0]
             floor = LogIndex(self.random.randint(0, oldest))
-            self.log.append(ForgetOutcomes(None, floor, self._horizon()))
+            self.log.append(ForgetOutcomes(None, floor, self._horizon(), self._awaited(floor)))
+
+    def _awaited(self, floor: LogIndex) -> tuple[TransactionKey, ...]:
+        """Some branches that have committed, and somebody may still ask for."""
+        return tuple(
+            key
+            for key, outcome in self.log.state.outcomes.all()
+            if outcome.xid
+            and outcome.state is TransactionState.COMMITTED
+            and outcome.index <= floor
+            and self.random.random() < 0.5
+        )
 
     def _horizon(self) -> int:
         """It may fall, where a clock was wrong."""

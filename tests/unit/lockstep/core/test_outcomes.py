@@ -244,6 +244,27 @@ def test_the_next_floor_never_falls() -> None:
     assert outcomes.next_floor(LogIndex(5), 10, 10) == 70
 
 
+def test_what_a_record_names_stays_below_the_floor_until_the_next_one() -> None:
+    outcomes = Outcomes(Changes())
+    keys = [(LogIndex(number), Epoch(1)) for number in range(1, 6)]
+    for number, key in enumerate(keys, 1):
+        outcome = Outcome(TransactionState.COMMITTED, 0, LogIndex(10 * number), _ours(number))
+        outcomes.record(key, outcome)
+    outcomes.forget(LogIndex(30), kept=keys[:2])
+    assert [key for key, _ in outcomes.all()] == [*keys[:2], *keys[3:]]
+    assert outcomes.find_xid(_ours(1)) is not None and outcomes.find_xid(_ours(3)) is None
+    assert outcomes.youngest_begun_ms(LogIndex(30), 10_000) == 2
+    restored = Outcomes(Changes())
+    assert list(restored.restore(outcomes.all(), outcomes.floor, 0))
+    for each in (outcomes, restored):
+        assert each.next_floor(LogIndex(0), 0, 1) >= 30, "it never falls"
+        each.forget(LogIndex(40), kept=keys[1:2])
+        assert [key for key, _ in each.all()] == [keys[1], keys[4]]
+        each.forget(LogIndex(45))
+        assert [key for key, _ in each.all()] == keys[4:]
+        assert each.find_xid(_ours(2)) is None
+
+
 def test_forgetting_a_heuristic_outcome_looks_at_no_others() -> None:
     """An operator forgets thousands, one by one, and every replica does with each record what this does."""
     outcomes = Outcomes(Changes())

@@ -17,9 +17,10 @@ from lockstep.core.decision_log import (
     Verdict,
     fate,
 )
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
-from lockstep.runtime.decision_log import DecisionLogReader
-from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.decision_log import LISTED_AT_ONCE, LISTED_MAX, DecisionLogReader
+from lockstep.runtime.etcd import EtcdClient, EtcdRejected
 from lockstep.runtime.etcd_values import Compare, Entry, Get, GetDone, TransactionResult
 
 FIRST, SECOND = "aaaaaaaa-1", "bbbbbbbb-2"
@@ -87,6 +88,48 @@ async def test_nothing_is_concluded_from_an_etcd_of_which_a_disk_has_seen_more()
     etcd.values, etcd.generation = {}, SECOND
     view = await reader.read(ID)
     assert view is not None and fate(view, BRANCH, "set:a".__eq__) is Fate.ASK_AN_OPERATOR
+
+
+# Lists
+
+
+class Pages:
+    """Of participants, as etcd gives them."""
+
+    def __init__(self, count: int) -> None:
+        keys, names = DecisionKeys("c"), (ParticipantName("set:a"),)
+        value = ParticipantsEntry(names, generation_tag(FIRST), Incarnation("me"), 1).encode()
+        ids = [new_global_id(number, bytes(10)) for number in range(count)]
+        self.entries = [Entry(keys.participants(one), value, 1, 1, 0) for one in ids]
+        self.asked = 0
+        self.is_away = False
+
+    async def get_page(self, prefix: str, after: str, limit: int) -> list[Entry]:
+        if self.is_away:
+            raise EtcdRejected(ErrorCode.UNAVAILABLE, "away")
+        self.asked += 1
+        return [one for one in self.entries if one.key > prefix + after][:limit]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2 * LISTED_AT_ONCE, LISTED_MAX + 1])
+async def test_what_is_not_over_is_listed_the_oldest_first_and_not_without_end(count: int) -> None:
+    pages = Pages(count)
+    found = await DecisionLogReader(cast(EtcdClient, pages), "c").list()
+    assert found is not None and len(found) == min(count, LISTED_MAX)
+    assert [global_id for global_id, _ in found] == [
+        new_global_id(one, bytes(10)) for one in range(len(found))
+    ]
+    assert pages.asked <= LISTED_MAX // LISTED_AT_ONCE
+
+
+async def test_a_list_passes_by_what_nobody_understands_and_is_none_without_etcd() -> None:
+    pages = Pages(2)
+    pages.entries.insert(1, Entry(f"{DecisionKeys('c').all_participants}x", b"?", 1, 1, 0))
+    reader = DecisionLogReader(cast(EtcdClient, pages), "c")
+    found = await reader.list()
+    assert found is not None and len(found) == 2
+    pages.is_away = True
+    assert await reader.list() is None
 
 
 # The watch

@@ -29,11 +29,13 @@ from lockstep.core.commands import (
     RollbackCommand,
     SettleCommand,
 )
+from lockstep.core.decision_log import LoggedParticipants
 from lockstep.core.effects import (
     AnyEffect,
     AskDecision,
     ClaimName,
     CloseClientStream,
+    ListParticipants,
     LookUpNames,
     Note,
     ReadMessages,
@@ -69,6 +71,7 @@ from lockstep.core.inputs import (
     MessagesRead,
     NameClaimed,
     NamesSeen,
+    ParticipantsListed,
     StoreSaid,
     Tick,
     Verdict,
@@ -141,6 +144,8 @@ class Rig:
         self.unacknowledged: deque[LogIndex] = deque()
         self.notes: list[Note] = []
         self.questions: list[AskDecision] = []
+        self.logged: LoggedParticipants | None = ()
+        """What the decision log has; None: it does not answer."""
         """Of prepared branches about their decisions; the test answers them."""
         self.wakes: list[int] = []
         """When it was to be woken; the test does it."""
@@ -298,6 +303,8 @@ class Rig:
                     self.notes.append(effect)
                 case AskDecision():
                     self.questions.append(effect)
+                case ListParticipants():
+                    self._inputs.append(ParticipantsListed(SET, effect.request, self.logged))
                 case WakeAt():
                     self.wakes.append(effect.boottime_ms)
                 case SwapMap():

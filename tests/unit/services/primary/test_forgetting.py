@@ -1,0 +1,129 @@
+"""What a set forgets of its outcomes, and what the decision log has it keep."""
+
+import pytest
+
+from lockstep.core.branch_names import (
+    GLOBAL_ID_BYTES,
+    GlobalId,
+    ParticipantName,
+    branch_xid,
+    generation_tag,
+)
+from lockstep.core.commands import (
+    CommitBranchCommand,
+    EndCommand,
+    PrepareBranchCommand,
+    RollbackBranchCommand,
+    SelectDtxCommand,
+    StartCommand,
+)
+from lockstep.core.decision_log import ParticipantsEntry
+from lockstep.core.ids import Incarnation
+from lockstep.core.xa import BranchState
+from services.primary.core.branches import find, state_of
+from services.primary.core.forgetting import WAITED_MS
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+
+TAG = generation_tag("a1b2c3d4-0000")
+ID = GlobalId(bytes(range(GLOBAL_ID_BYTES)))
+OURS = branch_xid(ID, 1, TAG).encode()
+OTHERS = ParticipantName("set:others")
+OWN = ParticipantName(f"set:{SET}")
+
+
+def logged(*participants: ParticipantName, committed: tuple[int, ...] = ()) -> ParticipantsEntry:
+    return ParticipantsEntry(participants, TAG, Incarnation("c"), 7, committed=committed)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig(PrimarySettings(outcomes_max=1))
+    rig.client().declare("q")
+    return rig
+
+
+def end_branch(rig: Rig, *, is_commit: bool = True) -> RigClient:
+    client = rig.client()
+    client.ok(SelectDtxCommand(0))
+    key = client.ok(StartCommand(0, OURS)), rig.core.epoch
+    client.ok(publish("q", b"x", transaction=key, sequence=1))
+    client.ok(EndCommand(0, OURS, 1))
+    client.ok(PrepareBranchCommand(0, OURS))
+    client.ok(CommitBranchCommand(0, OURS) if is_commit else RollbackBranchCommand(0, OURS))
+    return client
+
+
+def others_end(rig: Rig, client: RigClient, count: int = 3) -> None:
+    for _ in range(count):
+        client.commit(client.begin(), 0)
+        rig.pass_time(1_000)
+
+
+def is_known(rig: Rig) -> bool:
+    return state_of(find(rig.core.context, OURS)) is BranchState.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_kept"),
+    [
+        (logged(OTHERS, OWN), True),
+        (logged(OTHERS, OWN, committed=(0,)), True),
+        (logged(OTHERS, OWN, committed=(1,)), False),
+        (logged(OWN, OTHERS), False),
+        (logged(OTHERS), False),
+        (None, False),
+    ],
+    ids=["it is not over", "another has committed", "the log says so", "not its number", "not in it", "over"],
+)
+def test_what_has_committed_is_known_as_long_as_somebody_may_ask(
+    rig: Rig, entry: ParticipantsEntry | None, is_kept: bool
+) -> None:
+    rig.logged = ((ID, entry),) if entry is not None else ()
+    client = end_branch(rig)
+    others_end(rig, client)
+    assert is_known(rig) is is_kept
+    assert len(rig.state.outcomes) <= 2 + is_kept, "others are forgotten"
+    rig.logged = ()
+    others_end(rig, client)
+    assert not is_known(rig), "nobody asks any more"
+
+
+def test_what_was_rolled_back_is_not_kept(rig: Rig) -> None:
+    rig.logged = ((ID, logged(OTHERS, OWN)),)
+    client = end_branch(rig, is_commit=False)
+    others_end(rig, client)
+    assert rig.state.outcomes.find_xid(OURS) is None
+
+
+def test_what_is_kept_is_kept_behind_a_restart(rig: Rig) -> None:
+    rig.logged = ((ID, logged(OTHERS, OWN)),)
+    others_end(rig, end_branch(rig))
+    successor = Rig(PrimarySettings(outcomes_max=1), predecessor=rig, is_restarted=True)
+    successor.logged = rig.logged
+    assert is_known(successor)
+    others_end(successor, successor.client())
+    assert is_known(successor)
+    assert len(successor.state.outcomes) <= 3
+    successor.logged = ()
+    others_end(successor, successor.client())
+    assert not is_known(successor)
+
+
+def test_nothing_is_forgotten_while_the_log_does_not_answer_but_not_for_ever(rig: Rig) -> None:
+    rig.logged = None
+    client = end_branch(rig)
+    others_end(rig, client, 10)
+    assert is_known(rig) and len(rig.state.outcomes) > 10
+    rig.logged = ((ID, logged(OTHERS, OWN)),)
+    others_end(rig, client)
+    assert is_known(rig) and len(rig.state.outcomes) <= 3
+    rig.logged = None
+    others_end(rig, client, WAITED_MS // 1_000 + 2)
+    assert not is_known(rig) and len(rig.state.outcomes) <= 2
+
+
+def test_a_set_without_branches_asks_nobody(rig: Rig) -> None:
+    rig.logged = None
+    others_end(rig, rig.client(), 5)
+    assert len(rig.state.outcomes) <= 2
