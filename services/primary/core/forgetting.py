@@ -71,6 +71,8 @@ class Forgetting:
             self._sweeps.append((now.boottime_ms, end))
         while self._sweeps and self._sweeps[0][0] <= now.boottime_ms - settings.outcome_retention_ms:
             self._is_due_up_to = self._sweeps.popleft()[1]
+        if self._question is not None and now.boottime_ms - self._question.asked_ms < ANSWERED_MS:
+            return
         outcomes = context.state.outcomes
         floor = outcomes.next_floor(self._is_due_up_to, settings.outcomes_max, settings.outcome_sweep_max)
         if floor <= outcomes.floor:
@@ -79,7 +81,7 @@ class Forgetting:
         horizon_ms = max(used_names.horizon_ms(context), youngest_ms)
         if not youngest_ms or self._has_waited(now):
             self._forget(floor, horizon_ms)
-        elif self._question is None or now.boottime_ms - self._question.asked_ms >= ANSWERED_MS:
+        else:
             self._last_request += 1
             self._question = _Question(self._last_request, floor, horizon_ms, now.boottime_ms)
             context.effects.append(ListParticipants(context.state.set_name, self._last_request))
