@@ -121,26 +121,41 @@ def _cut(run: MessageRun) -> Iterator[MessageRun]:
 
 
 def cut_entries(runs: Iterable[EntryRunValue]) -> Iterator[list[EntryRunValue]]:
-    """The same of entries."""
-    block: list[EntryRunValue] = []
-    room = BLOCK_ITEMS_MAX
-    for run in runs:
-        rest = run
-        while rest.count > room:
-            if room:
-                block.append(replace(rest, count=room))
-                rest = replace(
-                    rest,
-                    first=QueuePosition(rest.first + room),
-                    message=MessageId(rest.message + room),
-                    count=rest.count - room,
-                )
-            yield block
-            block, room = [], BLOCK_ITEMS_MAX
-        block.append(rest)
-        room -= rest.count
-    if block:
-        yield block
+    """The same of entries of one queue."""
+    cutting = EntryCutting()
+    yield from cutting.add(runs)
+    yield from cutting.rest()
+
+
+class EntryCutting:
+    """Entries of one queue on their way into blocks, for whoever has them piece by piece."""
+
+    def __init__(self) -> None:
+        self._block: list[EntryRunValue] = []
+        self._room = BLOCK_ITEMS_MAX
+
+    def add(self, runs: Iterable[EntryRunValue]) -> Iterator[list[EntryRunValue]]:
+        """Further ones, in ascending order; gives the blocks that are full."""
+        for run in runs:
+            rest = run
+            while rest.count > self._room:
+                if self._room:
+                    self._block.append(replace(rest, count=self._room))
+                    rest = replace(
+                        rest,
+                        first=QueuePosition(rest.first + self._room),
+                        message=MessageId(rest.message + self._room),
+                        count=rest.count - self._room,
+                    )
+                yield self._block
+                self._block, self._room = [], BLOCK_ITEMS_MAX
+            self._block.append(rest)
+            self._room -= rest.count
+
+    def rest(self) -> Iterator[list[EntryRunValue]]:
+        """There are no more."""
+        if self._block:
+            yield self._block
 
 
 def messages_block(last: MessageId, runs: Sequence[MessageRun]) -> StateItem:

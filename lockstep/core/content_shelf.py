@@ -70,16 +70,20 @@ class ShelfCopy(NamedTuple):
     transient: set[MessageId]
     """Contents that no durable reference held."""
 
-    def records(self) -> list[ContentRecord]:
+    def records(self) -> Iterator[ContentRecord]:
         """By the records that brought them, in their order."""
-        found = {index_of(first): _of_run(first, run) for first, run in self.runs}
-        for index, alone in groupby(self.alone, lambda pair: index_of(pair[0])):
-            pairs, run = list(alone), found.get(index)
-            if run is not None:
+        runs = {index_of(first): (first, run) for first, run in self.runs}
+        alone = {index: list(pairs) for index, pairs in groupby(self.alone, lambda pair: index_of(pair[0]))}
+        for index in sorted(runs.keys() | alone.keys()):
+            pairs, run = alone.get(index), runs.get(index)
+            if pairs is None:
+                assert run is not None, "one of both has it"
+                yield _of_run(*run)
+            elif run is None:
+                yield _of_pairs(pairs)
+            else:
                 # Of a record that brought both kinds, what is transient may have come later, with a memory snapshot.
-                pairs = sorted([*pairs, *_pairs_of(run)])
-            found[index] = _of_pairs(pairs)
-        return [record for _, record in sorted(found.items())]
+                yield _of_pairs(sorted([*pairs, *_pairs_of(_of_run(*run))]))
 
 
 def _of_run(first: int, run: PackedMessages | list[Content | None]) -> ContentRecord:

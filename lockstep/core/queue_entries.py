@@ -91,9 +91,11 @@ class QueueEntries:
             for positions, ids in page.pieces_of(page.order[page.start :]):
                 yield from zip(positions, ids, strict=True)
 
-    def pieces_from(self, index: LogIndex, cost_max: int) -> tuple[list[Piece], LogIndex | None]:
+    def pieces_from(
+        self, index: LogIndex, cost_max: int, is_each_looked_at: bool = False
+    ) -> tuple[list[Piece], LogIndex | None]:
         """Entries that records from `index` on made visible, all of each record: about `cost_max` of those that are kept one by
-        one, or runs of others. And from which record on there are more; None: that was all.
+        one, or runs of others, unless `is_each_looked_at`. And from which record on there are more; None: that was all.
         """
         pieces: list[Piece] = []
         cost, following = 0, index
@@ -101,7 +103,7 @@ class QueueEntries:
             order = page.order
             begin = end = max(page.start, bisect_left(order, position_at(index, 0)))
             while end < len(order) and cost < cost_max:
-                cost += _cost(order[end])
+                cost += _cost(order[end], is_each_looked_at)
                 end += 1
             if end > begin:
                 following = LogIndex(index_of(last_of(order[end - 1])) + 1)
@@ -245,6 +247,8 @@ class QueueEntries:
                 del self._pages[number], self._firsts[number]
 
 
-def _cost(element: Element) -> int:
-    """Of its pieces: a run is one, unless some of it are gone."""
-    return element.left + 1 if isinstance(element, EntryRun) and element.has_gaps else 1
+def _cost(element: Element, is_each_looked_at: bool) -> int:
+    """Of its pieces: a run is one, unless some of it are gone, or each is looked at."""
+    if isinstance(element, EntryRun) and (is_each_looked_at or element.has_gaps):
+        return element.left + 1
+    return 1

@@ -373,7 +373,7 @@ class Restoration:
         for queue in state.queues.by_id.values():
             yield from queue.locks.take_apart()
             queue.reserved_length = queue.reserved_bytes = 0
-        yield len(state.queues.by_id)
+            yield 1
         for _, buffer in sorted(state.transactions.live.items()):
             buffer.operations.sort(key=lambda operation: operation.index)
             fresh = self._operations.get(buffer.key, ())

@@ -30,9 +30,11 @@ from lockstep.core.ids import (
 from lockstep.core.items import Item
 from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import PackedMessages
+from lockstep.core.queues import Queue
+from lockstep.core.records import DeclareQueue
 from lockstep.core.sessions import Session
 from lockstep.core.snapshot_blocks import entry_blocks, message_blocks
-from lockstep.core.state_captures import CapturedContents, CapturedEntries, EntriesPiece
+from lockstep.core.state_captures import LOOKED_AT, CapturedContents, CapturedEntries, EntriesPiece
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
 
 _Wanted = dict[bool, bool]
 """Whether durable items (True) and transient ones (False) are asked for; nothing else is encoded."""
-_LOOKED_AT = 5000
-"""In one piece, where nothing is made of it."""
 Paced = Iterator[Item | None]
 """Items, and None where much was looked at and nothing found: others may have their turn."""
 
@@ -134,15 +134,17 @@ def _queue(state: SetState, key: bytes) -> Item | None:
 
 
 def _capture_queues(state: SetState, wanted: _Wanted) -> Paced:
-    found = [
-        (number, queue.definition, queue.is_durable)
-        for number, queue in sorted(state.queues.by_id.items())
-        if wanted[queue.is_durable]
-    ]
-    return (
-        Item(keys.queue_key(number), values.encode(definition), is_durable)
-        for number, definition, is_durable in found
-    )
+    queues = list(map(state.queues.by_id.__getitem__, sorted(state.queues.by_id)))
+    definitions = list(map(attrgetter("definition"), queues))
+    return _of_queues(queues, definitions, wanted)
+
+
+def _of_queues(queues: list[Queue], definitions: list[DeclareQueue], wanted: _Wanted) -> Paced:
+    for number, (queue, definition) in enumerate(zip(queues, definitions, strict=True), 1):
+        if wanted[queue.is_durable]:
+            yield Item(keys.queue_key(queue.id), values.encode(definition), queue.is_durable)
+        if number % LOOKED_AT == 0:
+            yield None
 
 
 def _entry(state: SetState, key: bytes) -> Item | None:
@@ -158,13 +160,15 @@ def _entry(state: SetState, key: bytes) -> Item | None:
 
 
 def _entries(captured: CapturedEntries, wanted: _Wanted) -> Paced:
+    looked_at = 0
     while (piece := captured.next()) is not None:
-        found = False
+        looked_at += piece.cost
         for item in _of_piece(piece, wanted):
-            found = True
             yield item
-        if not found:
+            looked_at = 0
+        if looked_at >= LOOKED_AT:
             yield None
+            looked_at = 0
 
 
 def _of_piece(piece: EntriesPiece, wanted: _Wanted) -> Iterator[Item]:
@@ -198,7 +202,7 @@ def _of_exchange(bindings: list[tuple[Binding, bool]], wanted: _Wanted) -> Paced
     for number, pair in enumerate(bindings, 1):
         if wanted[pair[1]]:
             by_queue.setdefault(pair[0].queue, []).append(pair)
-        if number % _LOOKED_AT == 0:
+        if number % LOOKED_AT == 0:
             yield None
     for _, pairs in sorted(by_queue.items()):
         items = [Item(keys.binding_key(*binding), _NIL, is_durable) for binding, is_durable in pairs]
@@ -215,6 +219,7 @@ def _message(state: SetState, key: bytes) -> Item | None:
 
 
 def _messages(captured: CapturedContents, wanted: _Wanted, bodies: bool) -> Paced:
+    looked_at = 0
     while not captured.is_over:
         shelf = captured.next()
         if shelf is None:
@@ -222,12 +227,17 @@ def _messages(captured: CapturedContents, wanted: _Wanted, bodies: bool) -> Pace
             continue
         transient = shelf.transient
         for ids, contents in shelf.records():
+            looked_at += len(ids)
+            if looked_at >= LOOKED_AT:
+                yield None
+                looked_at = 0
             each = contents.unpack() if isinstance(contents, PackedMessages) else contents
             for message_id, content in zip(ids, each, strict=True):
                 is_durable = message_id not in transient
                 if wanted[is_durable]:
                     value = values.encode_content(content if bodies else without_body(content))
                     yield Item(keys.message_key(message_id), value, is_durable)
+                    looked_at = 0
 
 
 def _outcome(state: SetState, key: bytes) -> Item | None:

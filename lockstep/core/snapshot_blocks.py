@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from lockstep.core.block_cutting import (
-    cut_entries,
+    EntryCutting,
     cut_messages,
     durable_entries,
     message_runs,
@@ -18,13 +18,13 @@ from lockstep.core.block_cutting import (
 )
 from lockstep.core.content import Content
 from lockstep.core.content_shelf import ContentRecord
-from lockstep.core.ids import LogIndex, MessageId, index_of
+from lockstep.core.ids import MessageId
 from lockstep.core.item_blocks import EntryRunValue, entries_block
 from lockstep.core.item_values import encode_content
 from lockstep.core.items import Item, message_key
 from lockstep.core.packed_messages import PackedMessages
 from lockstep.core.records import Message
-from lockstep.core.state_captures import CapturedContents, CapturedEntries, EntriesPiece
+from lockstep.core.state_captures import LOOKED_AT, CapturedContents, CapturedEntries, EntriesPiece
 
 
 def message_blocks(captured: CapturedContents) -> Iterator[Item]:
@@ -43,15 +43,14 @@ def _records(captured: CapturedContents) -> Iterator[tuple[bool, ContentRecord, 
     while not captured.is_over:
         shelf = captured.next()
         if shelf is not None:
-            mixed = set(map(index_of, shelf.transient))
             for record in shelf.records():
-                yield _is_together(mixed, record), record, shelf.transient
+                yield _is_together(shelf.transient, record), record, shelf.transient
 
 
-def _is_together(mixed: set[LogIndex], record: ContentRecord) -> bool:
+def _is_together(transient: set[MessageId], record: ContentRecord) -> bool:
     """Whether it may lie in blocks."""
     ids, contents = record
-    if index_of(ids[0]) in mixed:
+    if not transient.isdisjoint(ids):
         return False
     if isinstance(contents, PackedMessages):
         return contents.encoded is not None
@@ -68,10 +67,20 @@ def _each(contents: Iterable[Content] | PackedMessages) -> Iterable[Content]:
     return contents.unpack() if isinstance(contents, PackedMessages) else contents
 
 
-def entry_blocks(captured: CapturedEntries) -> Iterator[Item]:
-    """The durable entries of all queues."""
+def entry_blocks(captured: CapturedEntries) -> Iterator[Item | None]:
+    """The durable entries of all queues; None where much was looked at and nothing found."""
+    looked_at = 0
     for queue, pieces in groupby(_pieces(captured), lambda piece: piece.queue):
-        for block in cut_entries(run for piece in pieces for run in _durable_runs(piece)):
+        cutting = EntryCutting()
+        for piece in pieces:
+            looked_at += piece.cost
+            for block in cutting.add(_durable_runs(piece)):
+                yield entries_block(queue, block[-1].positions[-1], block)
+                looked_at = 0
+            if looked_at >= LOOKED_AT:
+                yield None
+                looked_at = 0
+        for block in cutting.rest():
             yield entries_block(queue, block[-1].positions[-1], block)
 
 

@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 _Said = TypeVar("_Said")
 PIECE_ENTRIES = 2000
 """Entries that are kept one by one, or runs of others, in one piece: less than a millisecond's work."""
+LOOKED_AT = 5000
+"""Entries, or as many others, that are looked at in one piece where nothing is made of them."""
+_PIECE_COST = 10
+"""Of a piece without anything in it, in entries."""
 MARKED_MAX = 20_000
 """So many entries of a durable queue that are not durable are put in order in one go; of more the whole queue is walked over."""
+_SKIPPED_QUEUES = 16
+"""Queues without anything that is wanted, looked at in one piece."""
 _SKIPPED_SHELVES = 2000
 """Shelves without anything transient, looked at in one piece."""
 
@@ -42,6 +48,11 @@ class EntriesPiece(NamedTuple):
     transient: Collection[QueuePosition]
     deaths: Mapping[QueuePosition, Deaths]
     annotations: Mapping[QueuePosition, bytes]
+
+    @property
+    def cost(self) -> int:
+        """Of a look at each of them, in entries."""
+        return _PIECE_COST + sum([len(positions) for positions, _ in self.pieces])
 
 
 class CapturedContents:
@@ -124,9 +135,8 @@ class CapturedEntries:
         self._piece_entries = piece_entries
         self._end = place(state.applied + 1, 0)
         """Positions from here on came later."""
-        self._queues = deque(
-            queue for _, queue in sorted(state.queues.by_id.items()) if self._is_wanted(queue)
-        )
+        queues = state.queues.by_id
+        self._queues = deque(map(queues.__getitem__, sorted(queues)))
         """Those that are not read to their end."""
         self._from = LogIndex(0)
         """Of the first of them: what records before this one made visible is read."""
@@ -142,12 +152,18 @@ class CapturedEntries:
         return self._transient
 
     def next(self) -> EntriesPiece | None:
-        """The next piece; None: that was all."""
+        """The next piece, perhaps with nothing in it; None: that was all."""
         if self._ready:
             return self._ready.popleft()
-        if not self._queues:
-            return None
-        queue = self._queues[0]
+        for _ in range(_SKIPPED_QUEUES):
+            if not self._queues:
+                return None
+            queue = self._queues[0]
+            if self._is_wanted(queue) or queue.id in self._saved:
+                break
+            self._queues.popleft()
+        else:
+            return EntriesPiece(queue.id, queue.is_durable, [], {}, {}, (), {}, {})
         pieces, following = self._read(queue)
         if following is not None and place(following, 0) >= self._end:
             following = None
@@ -166,7 +182,7 @@ class CapturedEntries:
     def _read(self, queue: Queue) -> tuple[list[Piece], LogIndex | None]:
         """The next entries that are there, and from which record on there are more."""
         if self._durable or not queue.is_durable or len(queue.transient_positions) > MARKED_MAX:
-            return queue.pieces_from(self._from, self._piece_entries)
+            return queue.pieces_from(self._from, self._piece_entries, _is_anything_said(queue))
         # Of a long durable queue nobody walks over what is durable.
         if self._marked is None:
             self._marked = sorted(queue.transient_positions)
@@ -198,6 +214,17 @@ class CapturedEntries:
         while (piece := self.next()) is not None:
             ready.append(piece)
         self._ready.extend(ready)
+
+
+def _is_anything_said(queue: Queue) -> bool:
+    """Of any entry: then each is looked at."""
+    return bool(
+        queue.delivery_counts
+        or queue.expiries
+        or queue.deaths
+        or queue.annotations
+        or queue.transient_positions
+    )
 
 
 def _piece_of(queue: Queue, pieces: list[Piece]) -> EntriesPiece:

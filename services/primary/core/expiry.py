@@ -54,7 +54,7 @@ class Expiry:
         for queue_id in sorted(found):
             queue, index = self._queues.get(queue_id), LogIndex(0)
             while queue is not None and self._queues.get(queue_id) is queue:
-                pieces, following = queue.pieces_from(index, WATCHED_MAX)
+                pieces, following = queue.pieces_from(index, WATCHED_MAX, is_each_looked_at=True)
                 for positions, _ in pieces:
                     self._watch(queue, positions)
                 yield 2 * sum(len(positions) for positions, _ in pieces)

@@ -15,13 +15,14 @@ from lockstep.core.content_shelf import SHELF_BITS
 from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import ORDINAL_BITS, Epoch, LogIndex, QueuePosition, place
 from lockstep.core.invariants import check_invariants
+from lockstep.core.items import QUEUE
 from lockstep.core.pieces import PIECE_COST, Pieces
 from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
 from lockstep.core.records import Bind, EpochBegins, OpenSession, Requeue
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import RECORD_COST, STEP_COST, WHOLE_MAX, SetState
-from lockstep.core.state_captures import PIECE_ENTRIES, CapturedContents, CapturedEntries
+from lockstep.core.state_captures import LOOKED_AT, PIECE_ENTRIES, CapturedContents, CapturedEntries
 from lockstep.core.state_hash import hash_in_steps, state_hash
 from tests.unit.lockstep.core.history import SET, Log, message, replay
 
@@ -82,13 +83,57 @@ def test_entries_are_captured_a_few_at_a_time() -> None:
     assert len(lengths) >= ALONE // PIECE_ENTRIES
 
 
+def test_entries_of_which_something_is_said_are_captured_a_few_at_a_time_however_many_came_together() -> None:
+    captured = CapturedEntries(transient_messages(4 * PIECE_ENTRIES), False, True)
+    lengths: list[int] = []
+    while (piece := captured.next()) is not None:
+        lengths.append(sum(len(positions) for positions, _ in piece.pieces))
+    assert max(lengths) <= PIECE_ENTRIES + 500
+    assert sum(lengths) == 4 * PIECE_ENTRIES
+
+
+def transient_messages(count: int) -> SetState:
+    """In a durable queue, by records of 500."""
+    log = Log(SetState(SET))
+    log.begin_epoch()
+    queue = log.queue("q")
+    for _ in range(count // 500):
+        log.publish(*[message((queue,), is_durable=False)] * 500, is_durable=False)
+    return log.state
+
+
+def empty_queues(count: int, is_durable: bool) -> SetState:
+    log = Log(SetState(SET))
+    log.begin_epoch()
+    for number in range(count):
+        log.queue(f"q{number}", is_durable)
+    return log.state
+
+
+@pytest.mark.parametrize(
+    ("state", "is_transient_wanted", "in_blocks"),
+    [
+        (transient_messages(10 * LOOKED_AT), False, True),
+        (transient_messages(10 * LOOKED_AT), False, False),
+        (empty_queues(LOOKED_AT, True), True, True),
+        (empty_queues(LOOKED_AT, False), True, False),
+    ],
+)
+def test_others_have_their_turn_where_much_is_looked_at_and_nothing_found(
+    state: SetState, is_transient_wanted: bool, in_blocks: bool
+) -> None:
+    reading = state.items_in_pieces(transient=is_transient_wanted, in_blocks=in_blocks)
+    pauses = [item is None for item in reading if item is None or item.key[:1] != QUEUE]
+    assert 8 <= sum(pauses) <= 50, "in as many turns as it is long, and no more"
+
+
 def test_contents_are_captured_a_shelf_at_a_time() -> None:
     captured = CapturedContents(STATE, True)
     count = 0
     while not captured.is_over:
         shelf = captured.next()
         assert shelf is not None
-        assert len(shelf.records()) <= 1 << (SHELF_BITS - ORDINAL_BITS)
+        assert len(list(shelf.records())) <= 1 << (SHELF_BITS - ORDINAL_BITS)
         count += 1
     assert count >= (ALONE + TOGETHER) >> (SHELF_BITS - ORDINAL_BITS)
 
