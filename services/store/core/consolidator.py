@@ -14,10 +14,11 @@ first, wherever in it a segment ends. What it has applied and a crash may take b
 While somebody reads the snapshot chunk by chunk it waits, but neither for a stream that takes nothing nor when very many frames
 lie behind it: what is left of such a reading is refused.
 
-It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
+It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it. There
+a state that it has given up is taken apart, too, before anything else is done: freed in one go, a big one would keep everybody.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from lockstep.core import restoration
@@ -52,6 +53,10 @@ class Consolidator(StateListener):
     def __init__(self, the: StoredSet) -> None:
         self._the = the
         self._state: SetState | None = None
+        self._loading: restoration.Restoration | None = None
+        """While the state is loaded."""
+        self._left: list[Iterator[int]] = []
+        """Works that take apart what was given up."""
         self._journal: Journal | None = None
         """The journal that the state was loaded beside; another one means that the set was opened again."""
         self._changes = SnapshotChanges()
@@ -90,6 +95,10 @@ class Consolidator(StateListener):
         self._spans_from = min(self._spans_from or key[0], key[0])
 
     def has_work(self) -> bool:
+        return bool(self._left) or self._is_wanted()
+
+    def _is_wanted(self) -> bool:
+        """Whether there is anything to consolidate."""
         the, journal = self._the, self._the.journal
         if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
             return False
@@ -138,19 +147,28 @@ class Consolidator(StateListener):
         )
 
     def give_up(self) -> None:
-        """A job failed: forget the state, which may be ahead of what is written."""
-        self._state, self._journal, self.is_resting = None, None, True
+        """A job failed, of whatever lane: forget the state, which may be ahead of what is written. What is under way with it
+        stops behind its present step.
+        """
+        if self._state is not None:
+            self._left.append(_take_apart(self._loading, self._state, self._changes))
+        self._state, self._loading, self._journal, self.is_resting = None, None, None, True
         self._unflushed_items, self._is_flush_wanted, self._is_release_wanted = 0, False, False
         self._changes, self._changed_items = SnapshotChanges(), 0
 
     def run(self) -> Procedure[None]:
         """Consolidate all that can be; gives way to readers and to whatever closes the set."""
+        yield from self._let_go()
+        if not self._is_wanted():
+            return
         the, journal = self._the, self._the.journal
         assert journal is not None
         if self._journal is not journal:
             self.give_up()
             self.is_resting = False
-            yield from self._load()
+            yield from self._let_go()
+            if not (yield from self._load()):
+                return
             self._journal = journal
         while closed := journal.closed_up_to(the.commit_index):
             if not (yield from self._consolidate(journal, closed[0])):
@@ -170,11 +188,10 @@ class Consolidator(StateListener):
         is_loaded = self._journal is journal and self._state is not None
         return self._state.applied if is_loaded and self._state else self._the.snapshot_index
 
-    def _unflushed_items_max(self) -> int:
+    def _unflushed_items_max(self, state: SetState) -> int:
         """A crash makes a recovery load what the flushed snapshot still holds of them: little beside what is alive."""
-        assert self._state is not None
         limits = self._the.limits
-        live_items = 2 * len(self._state.contents)
+        live_items = 2 * len(state.contents)
         return max(limits.unflushed_items_max, live_items // limits.unflushed_fraction)
 
     def _rest(self, journal: Journal) -> float:
@@ -187,24 +204,33 @@ class Consolidator(StateListener):
         return the.limits.consolidator_rest * min(max(left / half, 0.0), 1.0)
 
     def _must_stop(self, journal: Journal) -> bool:
-        the = self._the
-        return the.loads > 0 or the.phase is not Phase.OPEN or the.journal is not journal
+        the, is_given_up = self._the, self._state is None
+        return is_given_up or the.loads > 0 or the.phase is not Phase.OPEN or the.journal is not journal
 
-    def _load(self) -> Procedure[None]:
-        state = SetState(self._the.name)
+    def _let_go(self) -> Procedure[None]:
+        while self._left:
+            yield from compute(partial(_finish, self._left.pop()))
+
+    def _load(self) -> Procedure[bool]:
+        """Answers whether nobody gave it up meanwhile."""
+        state = self._state = SetState(self._the.name)
         blocks: list[Block] = []
-        loading = restoration.Restoration(state, 0, blocks, with_checksums=False)
+        loading = self._loading = restoration.Restoration(state, 0, blocks, with_checksums=False)
         scan = yield from scan_of(self._the)
-        is_last = scan.is_empty
-        while not is_last:
+        changes, is_last = self._changes, scan.is_empty
+        while not is_last and self._state is state:
             items, is_last = yield from scan.blocks(self._the.limits.chunk_bytes)
             yield from compute(partial(_take, loading, items))
-            yield from compute(partial(self._changes.found, tuple(blocks)))
+            yield from compute(partial(changes.found, tuple(blocks)))
             blocks.clear()
-        yield from compute(loading.settle)
+        if self._state is state:
+            yield from compute(loading.settle)
+        if self._state is not state:
+            return False
         assert state.applied == scan.index, f"{state.applied} in {scan.index}"
         state.listener = self
-        self._state = state
+        self._loading = None
+        return True
 
     def _consolidate(self, journal: Journal, segment: Segment) -> Procedure[bool]:
         """Apply one closed segment, write what it changed, let it go; answers whether to go on."""
@@ -251,12 +277,14 @@ class Consolidator(StateListener):
                 break
             data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
             self._spans_from = LogIndex(0)
-            yield from compute(partial(self._apply, run, data), self._rest(journal))
+            yield from compute(partial(_apply, state, run, data), self._rest(journal))
+            if self._state is not state:
+                return False
             self._changed_items = len(self._changes)
             journal.spans(run.segment, self._spans_from)
             if self._changed_items >= the.limits.batch_items_max:
                 yield from self._write(journal, run.segment)
-                if self._unflushed_items >= self._unflushed_items_max():
+                if self._unflushed_items >= self._unflushed_items_max(state):
                     yield from self._flush()
             if self._must_stop(journal):
                 return False
@@ -275,21 +303,17 @@ class Consolidator(StateListener):
             journal.segments[place + 1].number if place + 1 < len(journal.segments) else journal.next_number
         )
 
-    def _apply(self, run: FramesAt, data: bytes) -> None:
-        assert self._state is not None
-        for begin, end in run.spans:
-            durable = data[begin:end]
-            try:
-                self._state.apply_frame(Frame(check_frame(durable), durable, b""))
-            except BadFrame as error:
-                raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
-
     def _write(self, journal: Journal, first_segment: int) -> Procedure[None]:
-        """Write what is dirty as one batch, with the index that the state has now; all below `first_segment` is covered."""
+        """Write what is dirty as one batch, with the index that the state has now, unless that was given up; all below
+        `first_segment` is covered.
+        """
         the, state = self._the, self._state
-        assert state is not None
+        if state is None:
+            return
         take = partial(self._changes.take, state, the.snapshot_index)
         batch = yield from compute(take, self._rest(journal))
+        if self._state is not state:
+            return
         count, self._changed_items = self._changed_items, 0
         leaving = (segment for segment in journal.segments if segment.number < first_segment)
         owed = (
@@ -313,6 +337,29 @@ class Consolidator(StateListener):
             yield (SnapshotWrite(thinned.puts, thinned.deletes, b""),)
 
 
+def _apply(state: SetState, run: FramesAt, data: bytes) -> None:
+    for begin, end in run.spans:
+        durable = data[begin:end]
+        try:
+            state.apply_frame(Frame(check_frame(durable), durable, b""))
+        except BadFrame as error:
+            raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
+
+
 def _take(loading: restoration.Restoration, items: tuple[StateItem, ...]) -> None:
     with damage():
         loading.take(items)
+
+
+def _take_apart(
+    loading: restoration.Restoration | None, state: SetState, changes: SnapshotChanges
+) -> Iterator[int]:
+    if loading is not None:
+        yield from loading.take_apart()
+    yield from state.take_apart()
+    yield from changes.take_apart()
+
+
+def _finish(work: Iterator[int]) -> None:
+    for _ in work:
+        pass

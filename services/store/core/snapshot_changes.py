@@ -31,6 +31,7 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
+from lockstep.core.taking_apart import emptied
 from services.store.core.block_places import BlockPlaces, KeptBlock
 from services.store.core.blocks import without
 from services.store.core.changed_numbers import ChangedNumbers
@@ -120,6 +121,17 @@ class SnapshotChanges:
         value, runs = without(block, kept.gone)
         self._message_places.blocks[name] = KeptBlock(runs)
         return Batch((StateItem(messages_block_key(name), value, True),), (left_key(name),), ())
+
+    def take_apart(self) -> Iterator[int]:
+        """The state is gone: leave nothing, in steps that say what they cost (`taking_apart`)."""
+        yield from emptied(self._keys)
+        yield from emptied(self._sparse)
+        yield from self._messages.take_apart()
+        yield from self._message_places.take_apart()
+        for by_queue in (self._entries, self._entry_places):
+            while by_queue:
+                yield from by_queue.popitem()[1].take_apart()
+                yield 1
 
     @staticmethod
     def _take_keys(

@@ -6,8 +6,18 @@ import pytest
 
 from lockstep.core.ids import Epoch, QueueId, SetName
 from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
+from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import LoadState
-from services.store.core.disk import AnyStep, Compute, DiskError, DiskProblem, Lane, SnapshotWrite, StepResult
+from services.store.core.disk import (
+    AnyStep,
+    Compute,
+    DiskError,
+    DiskProblem,
+    Lane,
+    ReadSnapshotItems,
+    SnapshotWrite,
+    StepResult,
+)
 from services.store.core.limits import KIB
 from services.store.core.messages import Requested, Stop, Tick
 from services.store.core.snapshot_changes import SnapshotChanges
@@ -272,6 +282,56 @@ def test_a_failed_write_is_tried_again_with_the_next_tick() -> None:
         log.tick()
     assert log.written == 0
     failing = False
+    log.tick()
+    assert log.is_followed
+
+
+def state_of(log: Log) -> SetState | None:
+    return log.rig.core._sets[SET].consolidator._state
+
+
+def test_a_state_that_is_given_up_is_taken_apart_in_the_snapshot_lane() -> None:
+    """Whether it failed to be written or to be loaded."""
+    log, states, was_taken_apart = (
+        Log(unflushed_quiet_items_max=1),
+        list[SetState](),
+        set[tuple[int, bool]](),
+    )
+    log.grow(MUCH)
+    for _ in range(3):
+        log.tick()
+    assert log.written == log.end
+
+    def fail(_set_name: SetName, step: AnyStep) -> None:
+        state = state_of(log)
+        if state is not None and state not in states:
+            states.append(state)
+        if isinstance(step, Compute):
+            was_taken_apart.update((place, one.is_taken_apart) for place, one in enumerate(states))
+        if isinstance(step, (SnapshotWrite, ReadSnapshotItems)[len(states) - 1 :][:1]):
+            raise DiskError(DiskProblem.FAILED, "no")
+
+    log.rig.disk.fault = fail
+    log.grow(MUCH)
+    for _ in range(5):
+        log.tick()
+    assert [state.is_taken_apart for state in states] == [True, True, False]
+    assert not (states[0].queues.by_id or states[1].queues.by_id)
+    assert was_taken_apart >= {(0, False), (0, True), (1, False), (1, True)}, "by steps of that lane"
+    assert state_of(log) is states[2] and log.is_followed
+
+
+def test_what_another_lane_gives_up_is_not_gone_on_with() -> None:
+    """The step that is under way ends, and the next one is not begun."""
+    log = Log()
+    log.grow(MUCH)
+    log.tick()
+    log.rig.feed(Tick())
+    while (state := state_of(log)) is None or not log.rig.has_jobs:
+        log.rig.step()
+    log.rig.core._sets[SET].consolidator.give_up()
+    log.rig.run()
+    assert state.is_taken_apart and log.written == 0
     log.tick()
     assert log.is_followed
 
