@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 
 from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.items import Item
 from lockstep.core.resident_bodies import ResidentBodies
-from lockstep.core.restoration import UNLIMITED_BYTES
+from lockstep.core.restoration import TAKEN_IN_ONE, UNLIMITED_BYTES, Restoration
 from lockstep.core.set_state import RECORD_COST, SetState
+from lockstep.core.state_captures import LOOKED_AT
 from lockstep.core.taking_apart import cost_of_bytes, emptied
 
 _COST_SHIFT = 5
@@ -42,6 +44,8 @@ class LogCopy:
         """Of kept frames only those behind this index have their transient parts: a disk gives back durable ones (R12)."""
         self.is_durable_only = False
         """The state holds nothing that is not durable: it comes from a disk."""
+        self._aside: tuple[Restoration, SetState] | None = None
+        """Beside the state, while transients are forgotten: what is to take its place, or what it has taken the place of."""
         self._applying: Iterator[int] | None = None
         """The first frame of the suffix, of which a part is applied."""
         self._retained_bytes = 0
@@ -94,18 +98,12 @@ class LogCopy:
         self, index: LogIndex, is_durable_only: bool = False, between: Callable[[], object] | None = None
     ) -> Iterator[int]:
         """The same, in steps that say what they cost (`Pieces`); who goes on with it another time begins it anew."""
-        self.finish_frame()
+        yield from self._finish_in_steps()
         while self.suffix and self.suffix[0].header.last <= index:
             frame = self.suffix[0]
             applied = frame._replace(transient=b"") if is_durable_only else frame
             self._applying = self.state.apply_in_steps(applied, between)
-            while self._applying is not None:
-                cost = next(self._applying, None)
-                if cost is None:
-                    self._applying = None
-                    self._retain(self.suffix.popleft())
-                else:
-                    yield cost
+            yield from self._finish_in_steps()
 
     def apply_at_once(
         self, index: LogIndex, cost_max: int, between: Callable[[], object] | None = None
@@ -133,27 +131,59 @@ class LogCopy:
 
     def finish_frame(self) -> None:
         """Of a frame of which a part is applied, apply the rest."""
-        if self._applying is not None:
-            for _ in self._applying:
-                pass
-            self._applying = None
-            self._retain(self.suffix.popleft())
+        for _ in self._finish_in_steps():
+            pass
+
+    def _finish_in_steps(self) -> Iterator[int]:
+        while self._applying is not None:
+            cost = next(self._applying, None)
+            if cost is None:
+                self._applying = None
+                self._retain(self.suffix.popleft())
+            else:
+                yield cost
 
     def is_behind(self, index: LogIndex) -> bool:
         """Whether frames up to `index` are here and not applied."""
         return bool(self.suffix) and self.suffix[0].header.last <= index
 
-    def forget_transients(self) -> None:
-        """Leave only what durable records built, for the transient items of a primary to be laid over it (R12)."""
-        self.finish_frame()
-        if not self.is_durable_only:
-            self.state = SetState.from_items(self.state.set_name, list(self.state.items(transient=False)))
-            self.state.clearing.is_in_pieces = True
-            self.bodies = ResidentBodies(self.state, self._resident_bytes_max)
-            self.is_durable_only = True
+    def forget_transients(self) -> Iterator[int]:
+        """Leave only what durable records built, for the transient items of a primary to be laid over it (R12), in steps that say
+        what they cost (`Pieces`). Nobody changes the state meanwhile, and it is a new one then.
+        """
+        yield from self._finish_in_steps()
+        if self.is_durable_only:
+            return
+        before, durable = self.state, SetState(self.state.set_name)
+        restoration = Restoration(durable)
+        self._aside = restoration, durable
+        yield from before.clearing.until_cleared()
+        some: list[Item] = []
+        for item in before.items_in_pieces(transient=False, in_blocks=True):
+            if item is None:
+                yield LOOKED_AT
+            else:
+                some.append(item)
+            if len(some) == TAKEN_IN_ONE:
+                yield from restoration.take_in_steps(some)
+                some = []
+        yield from restoration.take_in_steps(some)
+        yield from restoration.settle_in_steps()
+        durable.clearing.is_in_pieces = True
+        self.state, self.bodies = durable, ResidentBodies(durable, self._resident_bytes_max)
+        self._aside, self.is_durable_only = (restoration, before), True
+        yield from self._take_aside_apart()
+
+    def _take_aside_apart(self) -> Iterator[int]:
+        if self._aside is not None:
+            restoration, state = self._aside
+            yield from restoration.take_apart()
+            yield from state.take_apart()
+            self._aside = None
 
     def take_apart(self) -> Iterator[int]:
         """Nobody has this memory any more: leave nothing of it, in steps that say what they cost (`taking_apart`)."""
+        yield from self._take_aside_apart()
         yield from self.state.take_apart()
         for frames in (self.retained, self.suffix):
             yield from emptied(frames, _cost_of)

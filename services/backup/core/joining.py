@@ -57,7 +57,7 @@ class Joining:
             yield from self._restoration.settle_in_steps()
             return
         assert copy is not None, "what is not durable comes to what is"
-        copy.forget_transients()
+        yield from copy.forget_transients()
         yield from copy.apply_in_steps(self.snapshot_index, is_durable_only=True)
         assert copy.state.applied == self.snapshot_index, (copy.state.applied, self.snapshot_index)
         yield from copy.state.overlay_in_steps(self._items)
