@@ -143,11 +143,13 @@ class LogChanges:
         self, answer: LogRead | LogInDoubt, *, is_own: bool = False
     ) -> TypeGuard[LogRead]:
         """Whether it shows what another coordinator has left undecided, as far as an etcd knows that may have been set back.
-        `is_own`: or this one, for another may have decided it before.
+        `is_own`: or this one, or that there is nothing, for another may have decided it before.
         """
         view = answer.view if isinstance(answer, LogRead) else None
-        if view is None or not view.is_unattested or view.participants is None or view.decision is not None:
+        if view is None or not view.is_unattested or view.decision is not None or view.outcome is not None:
             return False
+        if view.participants is None:
+            return is_own
         return is_own or view.participants.owner != self._process
 
     def listing(self) -> "LogListing":

@@ -32,6 +32,7 @@ from services.coordinator.core.messages import (
     LogRefused,
     LogWritten,
     ReadLog,
+    WriteParticipants,
 )
 from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogEffect, LogChanges
 from services.coordinator.presence import Presence
@@ -85,7 +86,8 @@ class LogPort:
             return LogInDoubt(effect.ticket)
 
     async def _read(self, effect: ReadLog, *, is_own: bool = False) -> LogRead | LogInDoubt:
-        """Where the roll has to be called, the core reads again. `is_own`: also for a list that this process has written."""
+        """Where the roll has to be called, the core reads again. `is_own`: also for a list that this process has written, or
+        would write."""
         changes = self._changes
         operations, seen, sent_ms = (
             changes.view_operations(effect.global_id),
@@ -107,7 +109,7 @@ class LogPort:
         return self._changes.listed(effect, listing)
 
     async def _change(self, effect: AnyLogChange) -> LogWritten | LogRefused | LogInDoubt:
-        if isinstance(effect, Decide) and effect.needs_roll:
+        if isinstance(effect, Decide | WriteParticipants) and effect.needs_roll:
             answer = await self._read(ReadLog(effect.ticket, effect.global_id), is_own=True)
             if isinstance(answer, LogInDoubt) or answer.view.is_unattested:
                 return LogInDoubt(effect.ticket)

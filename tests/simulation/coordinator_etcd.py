@@ -18,6 +18,7 @@ from services.coordinator.core.messages import (
     LogListed,
     LogRead,
     ReadLog,
+    WriteParticipants,
 )
 from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogEffect, LogChanges
 from tests.simulation.etcd import Etcd
@@ -112,7 +113,7 @@ class CoordinatorEtcd:
         match effect:
             case ReadLog():
                 self._read(effect, then)
-            case Decide(needs_roll=True):
+            case Decide(needs_roll=True) | WriteParticipants(needs_roll=True):
 
                 def decide(answer: LogRead | LogInDoubt) -> None:
                     if isinstance(answer, LogInDoubt) or answer.view.is_unattested:

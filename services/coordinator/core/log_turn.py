@@ -44,9 +44,16 @@ class LogTurn:
         self._ticket = self._context.ticket(self._owner)
         self._context.say(ReadLog(self._ticket, self._global_id))
 
-    def write(self, entry: ParticipantsEntry, replaces: int = 0, decision: Verdict | None = None) -> None:
+    def write(
+        self,
+        entry: ParticipantsEntry,
+        replaces: int = 0,
+        decision: Verdict | None = None,
+        *,
+        needs_roll: bool = False,
+    ) -> None:
         self._ticket = self._context.ticket(self._owner)
-        self.written = WriteParticipants(self._ticket, self._global_id, entry, replaces, decision)
+        self.written = WriteParticipants(self._ticket, self._global_id, entry, replaces, decision, needs_roll)
         self._context.say(self.written)
 
     def decide(

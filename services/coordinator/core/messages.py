@@ -236,7 +236,7 @@ Input = (
 class WriteParticipants:
     """Put `entry`, if no participants, decision or outcome is there, this coordinator's presence is, and the cluster's
     generation is the entry's. With `replaces` (not 0): if the entry of that revision stands without a decision, instead of "no
-    participants". With `decision`: that too, in the same transaction.
+    participants". With `decision`: that too, in the same transaction; `needs_roll`: and if a roll call was answered before.
     """
 
     ticket: Ticket
@@ -244,6 +244,7 @@ class WriteParticipants:
     entry: ParticipantsEntry
     replaces: int = 0
     decision: Verdict | None = None
+    needs_roll: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ Law: the decision is recorded before anyone hears it, and it is recorded only wh
 under is still in the log. A coordinator that was paused with all votes in its hands finds, when it wakes, that list gone, and
 decides nothing (history 5). What the log has decided is followed, whatever was wanted. A change in doubt is followed by a read,
 never by a guess; it may be made later than the read, so what is written next is the same again. What another coordinator may have
-decided before, in what etcd has lost since, is aborted only when a roll call was answered (history 26): what was left undecided,
-and what was begun before this process and is to be committed, perhaps not for the first time.
+decided before, in what etcd has lost since, is decided only when a roll call was answered (history 26): what is aborted that was
+left undecided, or that was begun before this process and is to be committed, perhaps not for the first time; and whatever is
+decided so late that all of that may have happened meanwhile, though the list is its own and the votes are in its hands.
 """
 
 from dataclasses import replace
@@ -78,6 +79,8 @@ class Transaction:
         self._replaces = 0
         self._hazards = Hazards(context, global_id)
         self._log = LogTurn(context, self, global_id)
+        self._begun_ms = 0
+        """CLOCK_BOOTTIME: when it was taken up here, or before, when this process wrote its list."""
         self._deadline_ms = 0
         self._answer_ms = 0
 
@@ -99,6 +102,7 @@ class Transaction:
 
     def begin(self, now: Now, *, looks_first: bool) -> None:
         """`looks_first`: the list should be in the log already; where nothing is, somebody has finished."""
+        self._begun_ms = now.boottime_ms
         self._deadline_ms = now.boottime_ms + self._context.limits.prepare_ms
         self._context.wake_at(self._deadline_ms, self)
         if self.aim is Verdict.COMMIT:
@@ -345,6 +349,8 @@ class Transaction:
 
     def _found(self, entry: ParticipantsEntry, revision: int, now: Now) -> None:
         """An undecided list is in the log, ours or another coordinator's."""
+        if entry.owner == self._context.process:
+            self._begun_ms = min(self._begun_ms, now.boottime_ms - (now.wall_ms - entry.written_ms))
         if self.aim is Verdict.ABORT:
             if self._found_revision not in (0, revision) and not self.waiters:
                 self._end(State.UNDECIDED)
@@ -427,9 +433,12 @@ class Transaction:
                 owner = self._context.process
                 entry = ParticipantsEntry(self.participants, self.generation, owner, now.wall_ms)
                 is_decided = self.aim is Verdict.ABORT and not self._may_be_decided
-                self._log.write(entry, self._replaces, Verdict.ABORT if is_decided else None)
+                decision = Verdict.ABORT if is_decided else None
+                needs_roll = is_decided and self._is_late(now)
+                self._log.write(entry, self._replaces, decision, needs_roll=needs_roll)
             case Phase.DECIDING:
-                needs_roll = self.aim is Verdict.ABORT and self._may_be_decided
+                is_abort = self.aim is Verdict.ABORT
+                needs_roll = self._is_late(now) or (is_abort and self._may_be_decided)
                 self._finished_entry = None
                 if self._entry is not None and (finished := self.branches.finished):
                     self._finished_entry = replace(self._entry, finished=finished)
@@ -456,6 +465,11 @@ class Transaction:
         history of the cluster than the one in which it was begun: its decision may be lost (history 26).
         """
         return not self._is_stale(now) and _is_of(view, self.generation)
+
+    def _is_late(self, now: Now) -> bool:
+        """Whether another one may have decided it since this one has it in hand, or knows of it, in what etcd has lost."""
+        is_time_out = self._found_revision == NOTHING_FOUND
+        return is_time_out or now.boottime_ms - self._begun_ms >= self._context.limits.unasked_ms
 
     def _is_stale(self, now: Now) -> bool:
         return now.wall_ms - begun_ms(self.global_id) > self._context.limits.age_ms_max

@@ -69,6 +69,8 @@ class DecisionLog:
             case ListLog():
                 return self._listed(effect)
             case WriteParticipants():
+                if effect.needs_roll and self.is_unattested:
+                    return LogInDoubt(effect.ticket)
                 holds = self._may_write(effect, process, presence)
             case Decide():
                 if effect.needs_roll and self.is_unattested:

@@ -966,3 +966,61 @@ def test_a_coordinator_aborts_what_it_has_written_itself_without_a_roll_call() -
     request = rig.rollback(is_closed=True)
     rig.pass_time(1_000)
     assert rig.state(request) is A
+
+
+def test_a_coordinator_that_comes_back_late_decides_only_when_the_roll_was_answered() -> None:
+    """With all votes in its hands: another may have rolled a branch back meanwhile, by a decision that etcd has lost (history 26)."""
+    rig = Rig("C1")
+    request = rig.commit()
+    (decide,) = rig.run(lambda effect: isinstance(effect, Decide))
+    assert isinstance(decide, Decide) and not decide.needs_roll
+    rig.log.is_unattested = True
+    rig.pass_time(LIMITS.unasked_ms)
+    rig.doubt(decide.ticket)
+    rig.pass_time(5_000)
+    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
+    rig.log.is_unattested = False
+    rig.pass_time(3_000)
+    assert rig.state(request) is C
+
+
+def test_votes_that_come_too_late_abort_only_when_the_roll_was_answered() -> None:
+    rig = Rig("C1", participants=Participants([Vote.OK, Vote.UNREACHABLE]))
+    rig.log.is_unattested = True
+    rig.commit()
+    rig.pass_time(LIMITS.prepare_ms + 2_000)
+    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
+    rig.log.is_unattested = False
+    rig.pass_time(3_000)
+    assert (rig.log.view(ID).decision is None and rig.log.view(ID).outcome is not None) or (
+        rig.log.view(ID).decision is Verdict.ABORT
+    )
+
+
+def test_a_time_out_is_decided_only_when_the_roll_was_answered() -> None:
+    """Nothing is in the log: another may have decided it, and etcd have lost all of that."""
+    rig = Rig("C1")
+    rig.feed(BeginAsked(RequestId(100), ID, TAG, 1_000))
+    for number, name in enumerate(names(2)):
+        rig.feed(EnlistAsked(RequestId(101 + number), ID, TAG, number, name))
+    rig.log.is_unattested = True
+    rig.pass_time(10_000)
+    assert rig.log.view(ID).participants is None and rig.log.view(ID).outcome is None
+    rig.log.is_unattested = False
+    rig.pass_time(5_000)
+    outcome = rig.log.view(ID).outcome
+    assert outcome is not None and outcome.verdict is Verdict.ABORT
+
+
+def test_a_list_of_its_own_that_has_stood_for_long_is_aborted_only_when_the_roll_was_answered() -> None:
+    rig = Rig("C1")
+    rig.close()
+    rig.run()
+    rig.pass_time(LIMITS.unasked_ms)
+    rig.log.is_unattested = True
+    request = rig.rollback(is_closed=True)
+    rig.pass_time(2_000)
+    assert rig.log.view(ID).decision is None
+    rig.log.is_unattested = False
+    rig.pass_time(3_000)
+    assert rig.state(request) is A
