@@ -1,4 +1,4 @@
-"""A coordinator decides late, as if nobody could have decided the same before, in what etcd has lost since (R1, T3, history 26)."""
+"""A coordinator decides late, as if nobody could have decided before, in what etcd has lost since (R1, T3, history 26)."""
 
 from lockstep.core.clock import Now
 from services.coordinator.core.transaction import Transaction

@@ -1,6 +1,6 @@
 """A coordinator that was cut off comes back to a restored etcd, with what it had in hand (R1, T3, history 26).
 
-It had its list in the log, or all votes in its hands, or only knew of the transaction, which is open for too long by now. Meanwhile
+It had its list in the log, or all votes in its hands, or only knew of the transaction, which is open for too long by now. Then
 another coordinator has decided, COMMIT where the client had asked that one, or ABORT, and one branch has ended so; the other one
 is prepared. Then everybody but the first coordinator died, and etcd came back from a backup without the decision. Two disks had
 slept through that; the third one, which remembers a stamp that this etcd lacks, comes late. The coordinator has seen nothing that

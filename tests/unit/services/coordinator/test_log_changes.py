@@ -230,6 +230,24 @@ async def test_the_roll_is_called_for_a_decision_that_needs_it_whoever_has_the_l
     assert left.etcd.entries[keys.decision(ID)].value == Verdict.ABORT.encode()
 
 
+async def test_the_roll_is_called_for_an_abort_that_needs_it_where_nothing_is_written() -> None:
+    left = Left()
+    etcd, keys = cast(EtcdClient, left.etcd), DecisionKeys("c")
+    presence = cast(Presence, Registration())
+    presence.watch = SetBackWatch()
+    port = LogPort(etcd, "c", presence, 1_000)
+    left.etcd.put(left.keys.generation, Registration.generation_value)
+    left.etcd.put(Registration.key, b"")
+    presence.revision = left.etcd.entries[Registration.key].mod_revision
+    write = replace(WRITE, decision=Verdict.ABORT, needs_roll=True)
+    for _ in range(2):
+        assert await port.perform(write) == LogInDoubt(TICKET), "nobody has answered yet"
+        assert left.stamps.silent == ("b",) and keys.participants(ID) not in left.etcd.entries
+    left.stamp(left.stamps.answered(BrokerId("b"), "b/1"))
+    assert isinstance(await port.perform(write), LogWritten)
+    assert left.etcd.entries[keys.decision(ID)].value == Verdict.ABORT.encode()
+
+
 async def test_a_branch_that_finds_nothing_presumes_only_when_the_roll_was_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
