@@ -38,7 +38,8 @@ PARTICIPANTS = (ParticipantName("set:s1"), ParticipantName("set:s1"))
 
 
 def options() -> Options:
-    limits = replace(LIMITS, open_ms_max=60_000, outcome_ms=90_000)
+    # Not because it decides late: that it was begun before this coordinator is enough.
+    limits = replace(LIMITS, open_ms_max=60_000, outcome_ms=90_000, unasked_ms=60_000)
     return calm(coordination=CoordinationOptions(1, 0, 0, 60_000, 5_000, limits))
 
 
