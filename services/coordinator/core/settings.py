@@ -34,7 +34,7 @@ class CoordinatorLimits:
     outcome_ms: int = 720_000
     """How long an outcome stays in etcd after the transaction has left the log: longer than anybody can still begin to end it.
     A commit that hung in a proxy while the client committed elsewhere would begin anew, and leave an ABORT for all to read. A
-    thousand transactions per second are 720,000 keys, some 100 MB."""
+    thousand transactions per second are 720,000 keys, some 150 MB."""
     closed_ms: int = 30_000
     """Between close and commit: the client prepares branches of its own, such as a PREPARE TRANSACTION; a second is much."""
     elsewhere_ms: int = 60_000
