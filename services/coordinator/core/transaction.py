@@ -193,7 +193,7 @@ class Transaction:
             self.revision, self._entry = view.participants_revision, view.participants
             self._adopt(view.participants, view.decision is Verdict.ABORT)
             self._follow(view.decision, now)
-        elif self.phase is not Phase.DELETING and not _is_of(view, view.participants.generation):
+        elif self._is_left_by_history(view, view.participants):
             self._leave_to_operators(view)
         elif self._is_in_doubt(view.participants, view.is_unattested):
             self._log.again(now, Due.READ)
@@ -373,6 +373,11 @@ class Transaction:
             self.revision, self._entry = revision, entry
             self._prepare(now)
 
+    def _is_left_by_history(self, view: LogView, entry: ParticipantsEntry) -> bool:
+        """Whether it is undecided in another history than its own, and not as it is because it needed no decision."""
+        needs_decision = self.phase is not Phase.DELETING or self._is_decided
+        return needs_decision and not _is_of(view, entry.generation)
+
     def _is_in_doubt(self, entry: ParticipantsEntry, is_unattested: bool) -> bool:
         """Whether another coordinator, which wrote this list, may have decided COMMIT in what etcd has lost (history 26)."""
         is_abort = self.aim is Verdict.ABORT and self.phase is not Phase.DELETING
@@ -395,11 +400,12 @@ class Transaction:
             self._end(State.NOT_KNOWN if self.phase is Phase.DECIDING else self._state)
 
     def _leave_to_operators(self, view: LogView) -> None:
-        """Undecided, in a log that may have lost its decision: whatever is decided now could contradict it (history 26)."""
+        """Undecided, in a log that may have lost its decision: whatever is decided now could contradict it (history 26). Where
+        all have acknowledged that one, nobody else has to hear of it."""
         self._context.say(
             Note("undecided_of_another_history", self.global_id, f"generation={view.generation}")
         )
-        self._end(State.UNDECIDED)
+        self._end(self._state if self._is_decided else State.UNDECIDED)
 
     def _adopt(self, entry: ParticipantsEntry, is_abort: bool) -> None:
         """The log's list is the transaction's; of an aborted one, whoever else is known is told too."""

@@ -1023,3 +1023,21 @@ def test_a_list_of_its_own_that_has_stood_for_long_is_aborted_only_when_the_roll
     rig.log.is_unattested = False
     rig.pass_time(3_000)
     assert rig.state(request) is A
+
+
+def test_what_all_have_acknowledged_is_left_to_operators_where_another_history_has_lost_its_decision() -> (
+    None
+):
+    """etcd was set back to when it was undecided, and the map was rebuilt: nobody can delete it as it was decided."""
+    rig = Rig("C1")
+    request = rig.commit()
+    (delete,) = rig.run(lambda effect: isinstance(effect, DeleteTransaction))
+    assert isinstance(delete, DeleteTransaction) and rig.state(request) is C
+    rig.log.decisions.clear()
+    rig.doubt(delete.ticket)
+    rig.pass_time(5_000)
+    assert rig.core.transactions, "the newer state may come back"
+    rig.log.generation = "another-history"
+    rig.pass_time(5_000)
+    assert not rig.core.transactions and rig.log.view(ID).participants is not None
+    assert [note.event for note in rig.notes] == ["undecided_of_another_history"]
