@@ -1,8 +1,9 @@
 """What a client's frames say and the engine does not tell: looked at on their way to it (AMQP 1.0, 2.3, 2.7).
 
 Law: the engine gets what came, in order, but for NUL in names of containers and links and in addresses, where it would cut
-them: they get U+0001 in its place, and whoever reads them refuses every control character. Of transfers and dispositions
-nothing is looked at but their first bytes. Nothing raises: of what is malformed the engine says so.
+them: they get U+0001 in its place, and whoever reads them refuses every control character. And the end of a session detaches
+its links one by one before it (2.5.2): the engine would free them all at once. Of transfers and dispositions nothing is looked
+at but their first bytes. Nothing raises: of what is malformed the engine says so.
 """
 
 from struct import Struct
@@ -16,9 +17,20 @@ _LOOK_BYTES = 11
 """Of a frame, up to its performative's code."""
 _look = Struct(">IB5xB").unpack_from
 """(size, place of the body in words, code of the performative): of nearly all frames. What is there instead of the code where the
-descriptor has another form is a number below `_TRANSFER`."""
-_OPEN, _ATTACH, _FLOW, _TRANSFER = 0x10, 0x12, 0x13, 0x14
-_CODES = {b"amqp:open:list": _OPEN, b"amqp:attach:list": _ATTACH, b"amqp:flow:list": _FLOW}
+descriptor has another form is a number below `_TRANSFER`, or `_DISPOSITION` where it is one."""
+_OPEN, _ATTACH, _FLOW, _TRANSFER, _DISPOSITION, _DETACH, _END = 0x10, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17
+_LOOKED_AT = frozenset({_OPEN, _ATTACH, _FLOW, _DETACH, _END})
+_CODES = {
+    b"amqp:open:list": _OPEN,
+    b"amqp:attach:list": _ATTACH,
+    b"amqp:flow:list": _FLOW,
+    b"amqp:detach:list": _DETACH,
+    b"amqp:end:list": _END,
+}
+_detach = Struct(">IBBH7sI").pack
+_DETACHES = b"\x00\x53\x16\xc0\x06\x01\x70"
+"""What is before the handle in the body of a detach that does not close its link."""
+_DETACH_BYTES = _HEADER_BYTES + len(_DETACHES) + 4
 _TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})
 _SETTLED = b"\x50\x01"
 """The snd-settle-mode `settled`: a ubyte, which has one encoding."""
@@ -56,6 +68,12 @@ class ClientFrames:
         """(channel, handle) -> name, of links on which the client receives what is settled when it is sent."""
         self._acquiring: list[str] = []
         self._drains_nothing = False
+        self._handles: dict[int, dict[int, None]] = {}
+        """Of each channel: those on which the client has attached a link and not detached it, in the order of their attaches."""
+        self._detaches = b""
+        """Of the links of a session that ends: they come before that."""
+        self.has_lost_handle = False
+        """A link was attached on the handle of another one, by which that is not known to the engine any more, or on none."""
 
     def take_acquiring(self) -> list[str]:
         """Names of those links whose messages the client wants to acquire in a transaction, since the last time."""
@@ -90,7 +108,7 @@ class ClientFrames:
         looked = 0
         while at <= last:
             size, body, code = look(data, at)
-            if code < _TRANSFER or body != 2 or size < _LOOK_BYTES:
+            if not _TRANSFER <= code <= _DISPOSITION or body != 2 or size < _LOOK_BYTES:
                 if not _HEADER_BYTES <= size <= self._frame_bytes_max:
                     self._is_over = True
                     return data
@@ -100,6 +118,10 @@ class ClientFrames:
                     code != _FLOW or body != 2 or _is_of_interest(data, at, at + size)
                 ):
                     data = self._looked_at(data, at, at + size)
+                    if self._detaches:
+                        detaches, self._detaches = self._detaches, b""
+                        self._passing, self.rest = 0, data[at:]
+                        return data[:at] + detaches
                     looked += 1
                     if looked == _LOOKED_MAX:
                         at += size
@@ -154,24 +176,46 @@ class ClientFrames:
         code = _code(frame[at + 1 : values_at])
         if code is None:
             return []
-        fields = _fields(frame, values_at, len(frame), _FLOW_FIELDS if code == _FLOW else _ATTACH_FIELDS)
+        channel = int.from_bytes(frame[6:8], "big")
+        if code == _END:
+            handles = self._handles.pop(channel, {})
+            self._detaches = b"".join(
+                _detach(_DETACH_BYTES, 2, 0, channel, _DETACHES, handle) for handle in handles
+            )
+            return []
+        if code == _ATTACH:
+            return self._attached(channel, frame, values_at)
+        fields = _fields(frame, values_at, len(frame), _FLOW_FIELDS)
+        if code == _DETACH:
+            handle = _handle_of(frame, fields[0]) if fields else None
+            if handle is not None and channel in self._handles:
+                self._handles[channel].pop(handle, None)
+            return []
         if code == _OPEN:
             return _texts(frame, fields[:1])
-        if code == _ATTACH:
-            self._attached(frame, fields)
-            termini = [_first_field(frame, place) for place in fields[5:7]]
-            return _texts(frame, fields[:1] + [place for place in termini if place is not None])
         self._flowed(frame, fields)
         return []
 
-    def _attached(self, frame: bytes, fields: list[int]) -> None:
+    def _attached(self, channel: int, frame: bytes, values_at: int) -> list[tuple[int, int]]:
+        is_lost, self.has_lost_handle = self.has_lost_handle, True
+        fields = _fields(frame, values_at, len(frame), _ATTACH_FIELDS)
+        handle = _handle_of(frame, fields[1]) if len(fields) > 1 else None
+        if handle is None:
+            return []
+        handles = self._handles.setdefault(channel, {})
+        self.has_lost_handle = is_lost or handle in handles
+        handles[handle] = None
+        self._note_presettled((channel, handle), frame, fields)
+        termini = [_first_field(frame, place) for place in fields[5:7]]
+        return _texts(frame, fields[:1] + [place for place in termini if place is not None])
+
+    def _note_presettled(self, pair: tuple[int, int], frame: bytes, fields: list[int]) -> None:
         is_presettled = len(fields) > 3 and frame[fields[3] : fields[3] + 2] == _SETTLED
         if len(fields) < 3 or not (is_presettled or self._presettled):
             return
-        name, handle, role = (decode(frame, place, len(frame))[0] for place in fields[:3])
-        if not isinstance(handle, int) or not isinstance(name, str):
+        name, role = (decode(frame, place, len(frame))[0] for place in (fields[0], fields[2]))
+        if not isinstance(name, str):
             return
-        pair = int.from_bytes(frame[6:8], "big"), handle
         self._presettled.pop(pair, None)
         if is_presettled and role is True:
             if len(self._presettled) >= _PAIRS_MAX:
@@ -186,10 +230,9 @@ class ClientFrames:
             and not decode(frame, fields[6], end)[0]
         ):
             self._drains_nothing = True
-        if len(fields) < 11 or frame[fields[4]] not in UINT or frame[fields[10]] not in MAPS:
+        handle = _handle_of(frame, fields[4]) if len(fields) >= 11 and frame[fields[10]] in MAPS else None
+        if handle is None:
             return
-        handle = decode(frame, fields[4], len(frame))[0]
-        assert isinstance(handle, int)
         count, at, end = members(frame, fields[10], len(frame), MAPS)
         for _ in range(min(count // 2, _PROPERTIES_MAX)):
             key, at = decode(frame, at, end)
@@ -211,8 +254,14 @@ def _code(descriptor: bytes) -> int | None:
     """Which performative that is, if it is one that is looked at."""
     if descriptor[:1] in (b"\x53", b"\x80"):
         code = int.from_bytes(descriptor[1:], "big")
-        return code if code in (_OPEN, _ATTACH, _FLOW) else None
+        return code if code in _LOOKED_AT else None
     return _CODES.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
+
+
+def _handle_of(frame: bytes, at: int) -> int | None:
+    """The handle there; None: it is none."""
+    handle = decode(frame, at, len(frame))[0] if frame[at] in UINT else None
+    return handle if isinstance(handle, int) else None
 
 
 def _fields(frame: bytes, at: int, end: int, fields_max: int) -> list[int]:

@@ -22,6 +22,7 @@ from services.proxy.core.conditions import (
     CONNECTION_FORCED,
     DECODE_ERROR,
     FRAMING_ERROR,
+    HANDLE_IN_USE,
     ILLEGAL_STATE,
     INVALID_FIELD,
     Condition,
@@ -215,6 +216,8 @@ class AmqpConnection:
         while data:
             given = frames.look(data)
             data = frames.take_rest() if frames.rest else b""
+            if frames.has_lost_handle:
+                self.close(Condition(HANDLE_IN_USE, "an attach without a handle of its own"))
             for name in frames.take_acquiring():
                 self._links.refuse_acquiring(name)
                 yield

@@ -80,8 +80,8 @@ class Links:
         end."""
         self._attaches = asyncio.Semaphore(limits.attaching_max)
         """Of those that are being attached: who may look for its node now."""
-        self._closing: dict[Link, None] = {}
-        """Links that the client has ended, and whose end is answered when their nodes are gone."""
+        self._closing: dict[Link, bool] = {}
+        """Links that the client has ended, and whose end is answered when their nodes are gone: whether it has closed them."""
         self._acquiring: set[str] = set()
         """Names of links that are not attached yet, and that are to be refused for what they ask for."""
         self._closed_early: set[Link] = set()
@@ -144,16 +144,18 @@ class Links:
             self._connection.close(Condition(ILLEGAL_STATE, "a begin that begins no session"))
 
     def session_closed(self, event: Event) -> Iterator[None]:
-        """The client ends one, with all of its links."""
+        """The client ends one. `ClientFrames` has had the engine hear before that its links are detached: what slips through
+        there does not outlive its session."""
         session = _known(event.session)
         for handle, (_, link) in list(self._attached.items()):
             if link.session == session:
                 self._drop(handle, is_lost=False)
                 self._abandon(link)
             yield
-        for link in list(self._closing):
-            if link.session == session:
-                self._closing.pop(link, None)
+        for link, is_close in list(self._closing.items()):
+            if link in self._closing and link.session == session:
+                del self._closing[link]
+                self._answer_close(link, is_close, None)
             yield
         yield from self._sessions.end(session)
 
@@ -270,7 +272,7 @@ class Links:
             self._answer_close(link, is_close, None)
         else:
             # Whoever hears that it ended may count on that.
-            self._closing[link] = None
+            self._closing[link] = is_close
             self._connection.run(self._close_behind(work, link, is_close))
 
     async def _close_behind(self, work: Coroutine[Any, Any, None], link: Link, is_close: bool) -> None:

@@ -182,3 +182,65 @@ def test_transfers_and_outcomes_are_looked_at_in_one_go() -> None:
     frames.look(codec.AMQP_HEADER)
     assert frames.look((TRANSFER + said) * 1_000) == (TRANSFER + said) * 1_000
     assert not frames.take_rest()
+
+
+def detach(handle: int, channel: int = 0) -> bytes:
+    return performative("detach", channel, handle=handle)
+
+
+END, OTHER_END = performative("end"), performative("end", 1)
+SYMBOLIC_DETACH = codec.frame(composite("detach", descriptor=codec.symbolic("detach"), handle=7))
+SYMBOLIC_END = codec.frame(composite("end", descriptor=codec.symbolic("end")))
+BOTH = attach_sender("s", "q", 7) + attach_receiver("r", "q", 300)
+
+
+@pytest.mark.parametrize(
+    ("before", "detached"),
+    [
+        (b"", []),
+        (BOTH, [7, 300]),
+        (BOTH + detach(7), [300]),
+        (BOTH + SYMBOLIC_DETACH, [300]),
+        (BOTH + detach(7) + attach_sender("s", "q", 7), [300, 7]),
+        (BOTH + detach(7, 1) + detach(8) + OTHER_END, [7, 300]),
+        (BOTH + detach(7) + detach(300), []),
+        (attach_sender("s", "q", 7, 1), []),
+        (b"".join(attach_sender("s", "q", number) for number in range(1_000)), list(range(1_000))),
+    ],
+    ids=range(9),
+)
+@pytest.mark.parametrize("end", [END, SYMBOLIC_END], ids=["end", "symbolic end"])
+def test_the_end_of_a_session_detaches_its_links_before(
+    before: bytes, detached: list[int], end: bytes
+) -> None:
+    behind = end + TRANSFER + begin()
+    for pieces in ([before + behind], [before, *bytes_of(behind)]):
+        given = look(*pieces)[0]
+        assert (given[: len(before)], given[-len(behind) :]) == (before, behind)
+        said = list(codec.frames(given[len(before) : -len(behind)]))
+        assert [(one.name, one.channel, one["handle"], one["closed"]) for one in said] == [
+            ("detach", 0, handle, None) for handle in detached
+        ]
+
+
+def test_the_links_of_a_session_are_detached_once() -> None:
+    assert look(BOTH + END + END)[0].endswith(END + END)
+    assert look(BOTH + END + END)[0].count(END) == 2
+
+
+@pytest.mark.parametrize(
+    ("frames", "is_lost"),
+    [
+        (BOTH, False),
+        (BOTH + detach(7) + attach_sender("s", "q", 7) + attach_sender("s", "q", 7, 1), False),
+        (BOTH + END + BOTH, False),
+        (BOTH + attach_sender("another", "q", 7), True),
+        (performative("attach", name="s"), True),
+        (performative("attach", name="s", handle=codec.ulong(7)), True),
+        (codec.frame(b"\x00\x53\x12\xc0\x05\x09\xa1\x01s\x52"), True),
+    ],
+)
+def test_an_attach_without_a_handle_of_its_own_is_noticed(frames: bytes, is_lost: bool) -> None:
+    seen = ClientFrames(FRAME_BYTES_MAX)
+    parts_of(seen, codec.AMQP_HEADER + frames)
+    assert seen.has_lost_handle is is_lost

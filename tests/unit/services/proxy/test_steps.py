@@ -15,6 +15,7 @@ from lockstep.client.command_batches import Confirmation
 from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, LoopWatch
 from services.proxy import steps
 from services.proxy.containers import Containers
+from services.proxy.core.conditions import HANDLE_IN_USE
 from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
 from services.proxy.settings import ProxyLimits, ProxySettings
@@ -185,6 +186,14 @@ async def test_thousands_of_links_of_a_session_that_ends(links: bytes) -> None:
     assert client.socket.connection is not None and client.socket.connection.links == 1
 
 
+async def test_a_second_link_on_the_handle_of_another_ends_the_connection() -> None:
+    """The engine would know one of them by it, and free all others at once with their session."""
+    async with serving() as proxy, await RawClient.begun(proxy.address) as client:
+        await client.attach_sender("one", "queue")
+        client.send(attach_sender("another", "queue"))
+        assert await client.expect_end() == HANDLE_IN_USE
+
+
 async def test_thousands_of_detaches_in_one_write() -> None:
     client = await having(SENDERS)
     async with no_long_step():
@@ -327,7 +336,7 @@ async def test_a_proxy_that_stops_lets_go_of_thousands_of_links() -> None:
     session = Session()
     async with serving(ProxyLimits(stop_seconds=10), session=session) as proxy:
         client = await RawClient.begun(proxy.address)
-        client.send(b"".join(attach_receiver(f"r{number}", "q", number) for number in range(500)))
+        client.send(b"".join(attach_receiver(f"r{number}", "q", 4_000 + number) for number in range(500)))
         client.send(SENDERS[: len(SENDERS) // 2])
         while session.set.consumers < 500:
             await asyncio.sleep(0.01)
