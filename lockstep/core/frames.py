@@ -5,7 +5,7 @@ frame, and a frame is whole or absent in every journal: so no command is ever ha
 each of which is harmless alone (a purge, a reject). The durable part is what stores write; the transient part goes to the memory
 of backups only, and leaves just its indexes in the journal.
 
-Layout of the durable part (little-endian): magic 4s, version u8, flags u8, reserved u16, payload bytes u32, epoch u64, first
+Layout of the durable part (little-endian): magic 4s, version u8, flags u8, reign u16, payload bytes u32, epoch u64, first
 index u64, last index u64, commit index u64, time u64 (ms), CRC-32C u32 of all before it and of the payload; then the payload, a
 MessagePack array of [offset from first index, record]. The transient part is such an array alone.
 """
@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 import google_crc32c
 import msgspec
 
+from lockstep.core.epoch_table import UNKNOWN_REIGN
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
 from lockstep.core.records import AnyRecord, AppliedRecord, Message, PackedRecord, Publish
 
@@ -59,6 +60,8 @@ class FrameHeader(NamedTuple):
     """The commit index that the primary knew when it wrote the frame."""
     time_ms: TimeMs
     """When the primary wrote it; monotone within a resource set, through changes of the primary too (DESIGN 7)."""
+    reign: int = UNKNOWN_REIGN
+    """Whose epoch it is (`reign_of`)."""
 
     @property
     def frame_bytes(self) -> int:
@@ -89,9 +92,10 @@ def encode_frame(
     time_ms: TimeMs,
     records: Sequence[tuple[AnyRecord, bool] | None],
     content_bytes: int = 0,
+    reign: int = UNKNOWN_REIGN,
 ) -> Frame:
     """Serialise `records`, pairs of (record, is durable) at consecutive indexes from `first`, None where an index has none; at
-    least one. `content_bytes`: about what they have; what is big among much of it is copied only once.
+    least one. `content_bytes`: about what they have; what is big among much of it is copied only once. `reign`: the writer's.
     """
     assert records, "a frame holds at least one record"
     durable = [(offset, each[0]) for offset, each in enumerate(records) if each is not None and each[1]]
@@ -100,9 +104,11 @@ def encode_frame(
     pieces = encode(durable)
     payload_bytes = sum(map(len, pieces))
     header = FrameHeader(
-        payload_bytes, epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms
+        payload_bytes, epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms, reign
     )
-    head = _HEADER.pack(MAGIC, VERSION, 0, 0, payload_bytes, epoch, first, header.last, commit_index, time_ms)
+    head = _HEADER.pack(
+        MAGIC, VERSION, 0, reign, payload_bytes, epoch, first, header.last, commit_index, time_ms
+    )
     crc = google_crc32c.value(head)
     for piece in pieces:
         crc = google_crc32c.extend(crc, piece)
@@ -163,12 +169,12 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
     """Read a frame's header at `offset`, without checking the sum; raises `BadFrame` if these are not a header's bytes."""
     if len(data) - offset < HEADER_BYTES:
         raise BadFrame(f"{len(data) - offset} bytes are less than a header")
-    magic, version, _, _, payload_bytes, epoch, first, last, commit, time_ms = _HEADER.unpack_from(
+    magic, version, _, reign, payload_bytes, epoch, first, last, commit, time_ms = _HEADER.unpack_from(
         data, offset
     )
     if magic != MAGIC or version != VERSION or last < first or first < 1:
         raise BadFrame(f"no frame header at {offset}")
-    return FrameHeader(payload_bytes, epoch, first, last, commit, time_ms)
+    return FrameHeader(payload_bytes, epoch, first, last, commit, time_ms, reign)
 
 
 def check_frame(data: bytes | memoryview, offset: int = 0) -> FrameHeader:

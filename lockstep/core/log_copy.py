@@ -7,8 +7,9 @@ R11). It is handed from role to role: a promoted backup applies its whole suffix
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from lockstep.core.epoch_table import EpochTable, LogOutline
 from lockstep.core.frames import Frame
-from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.ids import LogIndex
 from lockstep.core.items import Item
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.restoration import TAKEN_IN_ONE, UNLIMITED_BYTES, Restoration
@@ -57,13 +58,15 @@ class LogCopy:
         """Last index that this copy holds, applied or not."""
         return self.suffix[-1].header.last if self.suffix else self.state.applied
 
-    def epochs(self) -> tuple[tuple[Epoch, LogIndex], ...]:
-        """(epoch, first index) of the whole copy, the suffix included."""
-        starts = self.state.epochs.entries
+    def outline(self) -> LogOutline:
+        """Of the whole copy, the suffix included."""
+        known = self.state.epochs
+        table = EpochTable(known.entries, known.reigns)
         for frame in self.suffix:
-            if not starts or frame.header.epoch != starts[-1][0]:
-                starts.append((frame.header.epoch, frame.header.first))
-        return tuple(starts)
+            header = frame.header
+            if header.epoch != table.last:
+                table.observe(header.epoch, header.first, header.reign)
+        return table.outline(self.log_end)
 
     def append(self, frame: Frame) -> None:
         """Add the next frame; it must begin right behind `log_end`."""
@@ -169,6 +172,7 @@ class LogCopy:
                 some = []
         yield from restoration.take_in_steps(some)
         yield from restoration.settle_in_steps()
+        durable.epochs.learn(before.epochs.reigns)
         durable.clearing.is_in_pieces = True
         self.state, self.bodies = durable, ResidentBodies(durable, self._resident_bytes_max)
         self._aside, self.is_durable_only = (restoration, before), True
@@ -202,44 +206,6 @@ class LogCopy:
         ):
             oldest = self.retained.popleft()
             self._retained_bytes -= len(oldest.durable) + len(oldest.transient)
-
-
-def agreement(
-    ours: tuple[tuple[Epoch, LogIndex], ...],
-    our_end: LogIndex,
-    theirs: tuple[tuple[Epoch, LogIndex], ...],
-    their_end: LogIndex,
-) -> LogIndex:
-    """The highest index up to which two logs are the same, from their epoch tables ((epoch, first index) ascending) and ends.
-
-    `(index, epoch)` names one content for ever (DESIGN 3), so the logs agree at an index where both have the same epoch, if they
-    do before it: where an etcd that was set back let an epoch begin twice, its two logs agree no further than what they began
-    behind, as far as their tables tell. A table may begin late where a snapshot replaced the log's beginning; below that its
-    owner agrees with whoever agrees at it.
-    """
-    late, early = _spans(ours, our_end), _spans(theirs, their_end)
-    if not late or not early:
-        return LogIndex(0)
-    if late[0][1] < early[0][1]:
-        late, early = early, late
-    epoch, begin, _ = late[0]
-    place = next((place for place, span in enumerate(early) if span[0] == epoch and span[1] <= begin), None)
-    if place is None:
-        return LogIndex(0)
-    agreed = min(late[0][2], early[place][2])
-    for one, other in zip(late[1:], early[place + 1 :], strict=False):
-        if one[:2] != other[:2]:
-            break
-        agreed = min(one[2], other[2])
-    return agreed
-
-
-def _spans(
-    starts: tuple[tuple[Epoch, LogIndex], ...], end: LogIndex
-) -> list[tuple[Epoch, LogIndex, LogIndex]]:
-    """(epoch, first index, last index) for each epoch of a table."""
-    ends = [LogIndex(first - 1) for _, first in starts[1:]] + [end]
-    return [(epoch, first, last) for (epoch, first), last in zip(starts, ends[: len(starts)], strict=True)]
 
 
 def _cost_of(frame: Frame) -> int:

@@ -8,6 +8,7 @@ in sync only when every disk of its set holds as much (R8).
 
 import msgspec
 
+from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns
 from lockstep.core.ids import (
     BrokerId,
     DiskId,
@@ -38,7 +39,7 @@ class Subscribe(ReplicationMessage, frozen=True):
     incarnation: Incarnation
     log_end: LogIndex
     """Durable here."""
-    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    epochs: EpochStarts
     """(epoch, first index) of its log, for finding where the logs agree."""
     commit_index: LogIndex
     """The highest that this disk knows; above the new primary's log end it makes the primary give up (R5, R10)."""
@@ -48,6 +49,12 @@ class Subscribe(ReplicationMessage, frozen=True):
     """How far its memory has applied the log; a deposed primary's may lie beyond where the logs agree, and is lost then."""
     takes_blocks: bool = False
     """A whole snapshot may have items in blocks (`item_blocks`)."""
+    reigns: Reigns = ()
+    """Of `epochs`, as far as they are known."""
+
+    @property
+    def outline(self) -> LogOutline:
+        return LogOutline(self.epochs, self.log_end, self.reigns)
 
 
 class Acknowledge(ReplicationMessage, frozen=True):
@@ -77,10 +84,12 @@ class SubscriptionAccepted(ReplicationMessage, frozen=True):
     is_snapshot_whole: bool
     """True: durable and transient items; it replaces disk and memory, and frames follow from `snapshot_index` + 1.
     False: transient items only, to be laid over the durable state at `snapshot_index` (R12)."""
-    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    epochs: EpochStarts
     """The primary's epoch table up to the snapshot."""
     time_ms: int
     """Commit time at the snapshot."""
+    reigns: Reigns = ()
+    """Of `epochs`, as far as they are known."""
 
 
 class SubscriptionRefused(ReplicationMessage, frozen=True):

@@ -177,6 +177,8 @@ class SetState:
         A primary applies records before it cuts their frame, and may be further already.
         """
         self._observe(header.epoch, header.first)
+        if header.reign != self.epochs.last_reign:
+            self.epochs.observe(header.epoch, header.first, header.reign)
         self.applied = max(self.applied, header.last)
         self.time_ms = header.time_ms
         self.changed(META_KEY)

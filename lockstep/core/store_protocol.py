@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 
@@ -69,9 +70,11 @@ class BeginInstall(StoreRequest, frozen=True):
     """A snapshot at `index` replaces everything. Marked on disk before old state is touched: a crash leaves an empty set."""
 
     index: LogIndex
-    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    epochs: EpochStarts
     """The epoch table up to `index`: (epoch, first index)."""
     time_ms: int
+    reigns: Reigns = ()
+    """Of `epochs`, as far as they are known."""
 
 
 class InstallItems(StoreRequest, frozen=True):
@@ -127,7 +130,7 @@ class SetOpened(StoreAnswer, frozen=True):
     disk: DiskId
     log_end: LogIndex
     """Highest index that is durable here; 0 for an empty set."""
-    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    epochs: EpochStarts
     """(epoch, first index) ascending; empty for an empty set. The last one's epoch is that of `log_end`."""
     snapshot_index: LogIndex
     commit_index: LogIndex
@@ -142,6 +145,12 @@ class SetOpened(StoreAnswer, frozen=True):
     """The highest of etcd that this disk was told, in `generation`; 0: none."""
     stamp: str = ""
     """The newest of etcd that this disk was told; "": none."""
+    reigns: Reigns = ()
+    """Of `epochs`, as far as they are known."""
+
+    @property
+    def outline(self) -> LogOutline:
+        return LogOutline(self.epochs, self.log_end, self.reigns)
 
 
 class Appended(StoreAnswer, frozen=True):

@@ -7,6 +7,7 @@ possible: frames in a row are joined.
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from lockstep.core.epoch_table import EpochStarts
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import (
     EPOCH_MAX,
@@ -33,6 +34,7 @@ from lockstep.core.replication import (
     ToBackup,
 )
 from lockstep.core.store_protocol import StateItem
+from lockstep.runtime.epochs_codec import decode_reigns, encode_epochs
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import primary_pb2, store_pb2
 
@@ -49,7 +51,7 @@ def encode_subscribe(subscribe: Subscribe, subscription: str) -> bytes:
         disk=subscribe.disk,
         incarnation=subscribe.incarnation,
         log_end=subscribe.log_end,
-        epochs=_epoch_starts(subscribe.epochs),
+        epochs=encode_epochs(subscribe.epochs, subscribe.reigns),
         commit_index=subscribe.commit_index,
         is_memory_whole=subscribe.is_memory_whole,
         applied=subscribe.applied,
@@ -77,6 +79,7 @@ def decode_subscribe(data: bytes) -> tuple[Subscribe, str]:
             is_memory_whole=message.is_memory_whole,
             applied=LogIndex(message.applied),
             takes_blocks=message.takes_blocks,
+            reigns=decode_reigns(message.epochs),
         ),
         message.subscription,
     )
@@ -121,6 +124,7 @@ def decode_to_backup(data: bytes | memoryview) -> ToBackup:
                 is_snapshot_whole=accepted.is_snapshot_whole,
                 epochs=_epochs(accepted.epochs),
                 time_ms=accepted.time_ms,
+                reigns=decode_reigns(accepted.epochs),
             )
         case "refused":
             return SubscriptionRefused(
@@ -230,7 +234,7 @@ def _encode_one(
                     agreed=message.agreed,
                     snapshot_index=message.snapshot_index,
                     is_snapshot_whole=message.is_snapshot_whole,
-                    epochs=_epoch_starts(message.epochs),
+                    epochs=encode_epochs(message.epochs, message.reigns),
                     time_ms=message.time_ms,
                 )
             )
@@ -306,9 +310,5 @@ def _decode_handed_over(
     )
 
 
-def _epoch_starts(epochs: tuple[tuple[Epoch, LogIndex], ...]) -> list[store_pb2.EpochStart]:
-    return [store_pb2.EpochStart(epoch=epoch, first_index=first) for epoch, first in epochs]
-
-
-def _epochs(starts: Sequence[store_pb2.EpochStart]) -> tuple[tuple[Epoch, LogIndex], ...]:
+def _epochs(starts: Sequence[store_pb2.EpochStart]) -> EpochStarts:
     return tuple((epoch_said(start.epoch), LogIndex(start.first_index)) for start in starts)

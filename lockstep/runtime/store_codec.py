@@ -11,6 +11,7 @@ from typing import assert_never
 import msgspec
 
 from lockstep.core.effects import ReadMessages
+from lockstep.core.epoch_table import EpochStarts
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
@@ -38,6 +39,7 @@ from lockstep.core.store_protocol import (
     Truncated,
 )
 from lockstep.core.wire_numbers import known
+from lockstep.runtime.epochs_codec import decode_reigns, encode_epochs
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import store_pb2
 
@@ -80,7 +82,7 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
             message.load_state.SetInParent()
         case BeginInstall():
             message.begin_install.index = request.index
-            message.begin_install.epochs.extend(_epoch_starts(request.epochs))
+            message.begin_install.epochs.extend(encode_epochs(request.epochs, request.reigns))
             message.begin_install.time_ms = request.time_ms
             message.begin_install.SetInParent()
         case InstallItems():
@@ -125,7 +127,8 @@ def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
             return LoadState(*head, message.load_state.takes_blocks)
         case "begin_install":
             begin = message.begin_install
-            return BeginInstall(*head, LogIndex(begin.index), _epochs(begin.epochs), begin.time_ms)
+            reigns = decode_reigns(begin.epochs)
+            return BeginInstall(*head, LogIndex(begin.index), _epochs(begin.epochs), begin.time_ms, reigns)
         case "install_items":
             return InstallItems(*head, _unpack(message.install_items.packed_items))
         case "end_install":
@@ -226,6 +229,7 @@ def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
                 damage=opened.damage,
                 etcd_revision=opened.etcd_revision,
                 stamp=opened.stamp,
+                reigns=decode_reigns(opened.epochs),
             )
         case _:
             assert_never(kind)
@@ -251,7 +255,7 @@ def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
     return store_pb2.AppendResponse.SetOpened(
         disk=answer.disk,
         log_end=answer.log_end,
-        epochs=_epoch_starts(answer.epochs),
+        epochs=encode_epochs(answer.epochs, answer.reigns),
         snapshot_index=answer.snapshot_index,
         commit_index=answer.commit_index,
         highest_epoch=answer.highest_epoch,
@@ -264,11 +268,7 @@ def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
     )
 
 
-def _epoch_starts(epochs: Iterable[tuple[Epoch, LogIndex]]) -> list[store_pb2.EpochStart]:
-    return [store_pb2.EpochStart(epoch=epoch, first_index=first) for epoch, first in epochs]
-
-
-def _epochs(starts: Iterable[store_pb2.EpochStart]) -> tuple[tuple[Epoch, LogIndex], ...]:
+def _epochs(starts: Iterable[store_pb2.EpochStart]) -> EpochStarts:
     return tuple((Epoch(start.epoch), LogIndex(start.first_index)) for start in starts)
 
 

@@ -1,13 +1,14 @@
 """The committed log of each resource set, as the brokers themselves claim it, and whether their claims agree (P2, P4).
 
-Law: `(index, epoch)` names one content for ever, and what one process has called committed, no other may ever contradict. Every
-message that carries a commit index is such a claim, checked against the log that its sender holds.
+Law: `(index, epoch)` names one content for ever, where an etcd that was set back let an epoch begin twice with the reign of
+whoever wrote it; and what one process has called committed, no other may ever contradict. Every message that carries a commit
+index is such a claim, checked against the log that its sender holds.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lockstep.core.epoch_table import UNKNOWN_REIGN, EpochStarts, Reigns
 from lockstep.core.frames import Frame, FrameHeader, decode_header, decode_records, read_frame
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from tests.simulation.history import PromiseBroken
@@ -56,13 +57,14 @@ class CommittedLog:
         self._committed: dict[int, tuple[bytes, str]] = {}
         """First index -> (durable part, who claimed it first)."""
         self._firsts: list[int] = []
-        self._contents: dict[tuple[int, int], bytes] = {}
-        self._transients: dict[tuple[int, int], bytes] = {}
+        self._contents: dict[tuple[int, int, int], bytes] = {}
+        """(first index, epoch, reign) -> durable part."""
+        self._transients: dict[tuple[int, int, int], bytes] = {}
 
     def seen(self, durable: bytes, transient: bytes | None) -> FrameHeader:
-        """Somebody holds this frame: (index, epoch) must name one content. Returns its header."""
+        """Somebody holds this frame: (index, epoch, reign) must name one content. Returns its header."""
         header = decode_header(durable)
-        key = (header.first, header.epoch)
+        key = (header.first, header.epoch, header.reign)
         known = self._contents.setdefault(key, durable)
         if known is not durable and known != durable:
             raise PromiseBroken(
@@ -77,18 +79,19 @@ class CommittedLog:
                 )
         return header
 
-    def install(self, held: HeldLog, index: LogIndex, epochs: Sequence[tuple[Epoch, LogIndex]]) -> None:
-        """The holder of `held` took a snapshot at `index`, whose log has these epochs from these indexes on.
+    def install(self, held: HeldLog, index: LogIndex, epochs: EpochStarts, reigns: Reigns) -> None:
+        """The holder of `held` took a snapshot at `index`, whose log has these epochs from these indexes on, by these reigns.
 
         It stands for the frames that it was made of: what of them nobody has called committed yet, its holder may.
         """
         held.clear()
         held.claimed = min(index, self.end)
         held.unproven_snapshot = index if index > self.end else 0
-        first = self.end + 1
+        first, known = self.end + 1, dict(reigns)
         while first <= index:
             place = bisect_right(epochs, first, key=lambda pair: pair[1]) - 1
-            durable = self._contents.get((first, epochs[place][0]))
+            epoch = epochs[place][0]
+            durable = self._contents.get((first, epoch, known.get(epoch, UNKNOWN_REIGN)))
             if durable is None:
                 break
             header = decode_header(durable)
@@ -150,7 +153,8 @@ class CommittedLog:
         for first in self._firsts:
             durable = self._committed[first][0]
             header = decode_header(durable)
-            found.append(read_frame(durable, self._transients.get((first, header.epoch), b"")))
+            transient = self._transients.get((first, header.epoch, header.reign), b"")
+            found.append(read_frame(durable, transient))
         return found
 
     def model(self) -> LogModel:

@@ -156,7 +156,7 @@ class Observer:
             self._held_by(process, effect.set_name).cut(request.after)
         elif isinstance(request, BeginInstall):
             held = self._held_by(process, effect.set_name)
-            self.logs[effect.set_name].install(held, request.index, request.epochs)
+            self.logs[effect.set_name].install(held, request.index, request.epochs, request.reigns)
             if held.unproven_snapshot:
                 self._world.branches.reach("snapshot beyond the commit index")
 

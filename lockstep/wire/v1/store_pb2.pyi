@@ -26,17 +26,21 @@ class EpochStart(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     FIRST_INDEX_FIELD_NUMBER: _builtins.int
+    REIGN_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     first_index: _builtins.int
+    reign: _builtins.int
+    """Tells the primary that began it from another one that did so in an etcd that was set back; 0: not known."""
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         first_index: _builtins.int = ...,
+        reign: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_index", b"first_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_index", b"first_index", "reign", b"reign"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

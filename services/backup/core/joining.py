@@ -23,6 +23,7 @@ class Joining:
         self._settings = settings
         self.snapshot_index: LogIndex = accepted.snapshot_index
         self.is_whole = accepted.is_snapshot_whole
+        self._reigns = accepted.reigns
         self._items: list[StateItem] = []
         self._state = SetState(accepted.set_name)
         self._restoration = Restoration(self._state, settings.resident_body_bytes_max)
@@ -55,6 +56,7 @@ class Joining:
         self.is_settling = True
         if self.is_whole:
             yield from self._restoration.settle_in_steps()
+            self._state.epochs.learn(self._reigns)
             return
         assert copy is not None, "what is not durable comes to what is"
         yield from copy.forget_transients()

@@ -6,6 +6,7 @@ Law: only what the commit index covers is applied; the rest of the journal is a 
 from collections import deque
 from collections.abc import Iterator
 
+from lockstep.core.epoch_table import Reigns
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.log_copy import LogCopy
@@ -22,11 +23,17 @@ class Loading:
     """Lives from `LoadState` until all that it answered is in memory; driven by the backup core."""
 
     def __init__(
-        self, set_name: SetName, commit_index: LogIndex, log_end: LogIndex, settings: BackupSettings
+        self,
+        set_name: SetName,
+        commit_index: LogIndex,
+        log_end: LogIndex,
+        reigns: Reigns,
+        settings: BackupSettings,
     ) -> None:
-        """`commit_index`, `log_end`: as the store told them when it opened the set."""
+        """`commit_index`, `log_end`, `reigns`: as the store told them when it opened the set."""
         self._commit_index = commit_index
         self._log_end = log_end
+        self._reigns = reigns
         self._settings = settings
         self._state = SetState(set_name)
         self._restoration: Restoration | None = None
@@ -98,6 +105,7 @@ class Loading:
     def _settle(self) -> Iterator[int]:
         if self._restoration is not None:
             yield from self._restoration.settle_in_steps()
+            self._state.epochs.learn(self._reigns)
             self._restoration = None
         if self._copy is None:
             settings = self._settings

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import TakeApart
+from lockstep.core.epoch_table import agreement
 from lockstep.core.ids import Epoch, Incarnation, LogIndex
-from lockstep.core.log_copy import LogCopy, agreement
+from lockstep.core.log_copy import LogCopy
 from lockstep.core.store_protocol import (
     AnyStoreAnswer,
     Appended,
@@ -160,7 +161,9 @@ class OwnStore:
         if memory.copy is None:
             memory.is_whole = False
             memory.state = BackupState.LOADING
-            self.loading = Loading(memory.set_name, opened.commit_index, opened.log_end, self._settings)
+            self.loading = Loading(
+                memory.set_name, opened.commit_index, opened.log_end, opened.reigns, self._settings
+            )
             memory.effects.append(self._words.load())
             return
         self._reconcile(memory.copy, opened, now)
@@ -168,7 +171,7 @@ class OwnStore:
     def _reconcile(self, copy: LogCopy, opened: SetOpened, now: Now) -> None:
         """Memory outlived the stream to the store: the store is cut where it missed a cut, and gets again what it lacks."""
         memory = self._memory
-        agreed = agreement(copy.epochs(), copy.log_end, opened.epochs, opened.log_end)
+        agreed = agreement(copy.outline(), opened.outline)
         frames = copy.frames_after(agreed)
         first = frames[0].header.first if frames else LogIndex(copy.log_end + 1)
         if agreed < opened.commit_index or first > agreed + 1:

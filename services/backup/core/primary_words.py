@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import CloseSubscription, OpenSubscription, TellPrimary
+from lockstep.core.epoch_table import LogOutline
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName, TransactionKey
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
@@ -60,18 +61,20 @@ class PrimaryWords:
         self.stream += 1
         self.heard_ms = self._said_ms = now.boottime_ms
         self._refused.clear()
+        outline = copy.outline() if is_ours else LogOutline((), LogIndex(0))
         subscribe = Subscribe(
             self._set_name,
             self._epoch,
             self._broker,
             disk,
             self._incarnation,
-            copy.log_end if is_ours else LogIndex(0),
-            copy.epochs() if is_ours else (),
+            outline.end,
+            outline.epochs,
             commit_index,
             is_whole,
             copy.state.applied,
             takes_blocks=True,
+            reigns=outline.reigns,
         )
         return OpenSubscription(self._set_name, self.stream, primary, subscribe)
 

@@ -40,7 +40,9 @@ class StoreWords:
 
     def begin_install(self, accepted: SubscriptionAccepted) -> TellStore:
         return self._tell(
-            BeginInstall(*self._head, accepted.snapshot_index, accepted.epochs, accepted.time_ms)
+            BeginInstall(
+                *self._head, accepted.snapshot_index, accepted.epochs, accepted.time_ms, accepted.reigns
+            )
         )
 
     def install(self, items: tuple[StateItem, ...]) -> TellStore:

@@ -395,8 +395,8 @@ class Replica:
 
     def _mark_set_back(self, now: Now) -> None:
         """Everybody is to know, also when etcd's revision has passed what this disk remembers (R1)."""
-        assert self.backup is not None and self.backup.opened is not None, "it was judged"
-        opened = self.backup.opened
+        opened = self._facts.judged
+        assert opened is not None, "somebody knows more"
         if not self._facts.is_set_back and now.boottime_ms - self._marked_ms >= 1000:
             self._marked_ms = now.boottime_ms
             revision, stamp = self._facts.revision_ahead(opened), self._facts.stamp_lost(opened)

@@ -150,6 +150,11 @@ class SetFacts:
     def _etcd(self) -> EtcdComparison:
         return EtcdComparison(self._lineage, self.revision, self._etcd_revision, self._stamps)
 
+    @property
+    def judged(self) -> SetOpened | None:
+        """The disk as it was opened last, also while it is being opened for another epoch."""
+        return self._judged
+
     def is_knowledge_at_stake(self) -> bool:
         """Whether the disk tells that etcd was set back; nobody has said yet that it is to follow what etcd has now."""
         judged = self._judged

@@ -11,10 +11,10 @@ from functools import partial
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import CloseBackupStream, Note, TellBackup
+from lockstep.core.epoch_table import agreement
 from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.item_blocks import is_block
-from lockstep.core.log_copy import agreement
 from lockstep.core.replication import (
     Frames,
     HandedOver,
@@ -97,8 +97,8 @@ class Backups:
 
     def agreed(self, message: Subscribe) -> LogIndex:
         """Up to where the subscriber's log is this one."""
-        ours = tuple(self._context.state.epochs.entries)
-        return agreement(ours, self._context.writer.log.end, message.epochs, message.log_end)
+        ours = self._context.state.epochs.outline(self._context.writer.log.end)
+        return agreement(ours, message.outline)
 
     def needs_snapshot(self, message: Subscribe) -> bool:
         """Whether the subscriber lacks more than frames that are here."""
@@ -159,6 +159,7 @@ class Backups:
                 is_whole,
                 tuple(context.state.epochs.entries) if is_whole else (),
                 context.state.time_ms,
+                context.state.epochs.reigns if is_whole else (),
             ),
         )
         if not is_whole:

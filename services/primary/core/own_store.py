@@ -11,11 +11,11 @@ from collections.abc import Callable
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import Note, TellStore
+from lockstep.core.epoch_table import agreement
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
-from lockstep.core.log_copy import agreement
 from lockstep.core.store_protocol import (
     AnyStoreRequest,
     Appended,
@@ -105,8 +105,7 @@ class OwnStore:
     def _opened(self, opened: SetOpened) -> None:
         """The disk is this log up to where the two agree: the rest missed a cut, and goes."""
         context, log = self._context, self._context.writer.log
-        ours = tuple(context.state.epochs.entries)
-        agreed = agreement(ours, log.framed_end, opened.epochs, opened.log_end)
+        agreed = agreement(context.state.epochs.outline(log.framed_end), opened.outline)
         needed = max(self._membership.durable[self._own], log.retained_from, opened.commit_index)
         if opened.disk != self._own.disk or opened.damage or agreed < needed:
             details = opened.damage or f"the own disk ends at {opened.log_end}, agreed {agreed}"

@@ -14,6 +14,7 @@ from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.commands import Command
 from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect, Note, WakeAt
+from lockstep.core.epoch_table import reign_of
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.inputs import (
@@ -118,7 +119,10 @@ class PrimaryCore:
         self.epoch: Epoch = set_map.epoch
         tx_queues = TxQueues()
         own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
-        self.context = _take_over(copy, self.epoch, tx_queues, (own_factory, *factories), settings, now)
+        observers = (own_factory, *factories)
+        self.context = _take_over(
+            copy, self.epoch, reign_of(own.incarnation), tx_queues, observers, settings, now
+        )
         if figures is not None:
             self.context.figures = figures
         self.context.figures.gone_before(gone)
@@ -460,6 +464,7 @@ def _is_acknowledgement(given: AnyInput) -> bool:
 def _take_over(
     copy: LogCopy,
     epoch: Epoch,
+    reign: int,
     tx_queues: TxQueues,
     factories: Sequence[TransactionObserverFactory],
     settings: PrimarySettings,
@@ -468,7 +473,7 @@ def _take_over(
     """The log from the copy's end on, and what goes with its state."""
     state = copy.state
     log = ReplicationLog(
-        epoch, copy.retained, copy.transients_from, copy.log_end, copy.commit_index, state.time_ms
+        epoch, copy.retained, copy.transients_from, copy.log_end, copy.commit_index, state.time_ms, reign
     )
     return Context(
         epoch,

@@ -27,8 +27,10 @@ class ReplicationLog:
         end: LogIndex,
         commit_index: LogIndex,
         time_ms: int,
+        reign: int,
     ) -> None:
         self.epoch = epoch
+        self._reign = reign
         self.transients_from = transients_from
         """Frames up to here may lack their transient parts, and make nobody's memory whole (R12)."""
         self.end = end
@@ -102,7 +104,9 @@ class ReplicationLog:
         first = LogIndex(self.framed_end + 1)
         last, size = self._cuts.popleft() if self._cuts else (self.end, self.pending_bytes)
         records = self._pending[: last - first + 1]
-        frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), records, size)
+        frame = encode_frame(
+            self.epoch, first, self.commit_index, TimeMs(self._time_ms), records, size, self._reign
+        )
         del self._pending[: len(records)]
         self.has_only_begins = not self._pending or self.has_only_begins
         self.pending_bytes -= size

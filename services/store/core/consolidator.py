@@ -214,6 +214,7 @@ class Consolidator(StateListener):
     def _load(self) -> Procedure[bool]:
         """Answers whether nobody gave it up meanwhile."""
         state = self._state = SetState(self._the.name)
+        reigns = self._the.snapshot.reigns if self._the.snapshot is not None else ()
         blocks: list[Block] = []
         loading = self._loading = restoration.Restoration(state, 0, blocks, with_checksums=False)
         scan = yield from scan_of(self._the)
@@ -227,6 +228,7 @@ class Consolidator(StateListener):
             yield from compute(loading.settle)
         if self._state is not state:
             return False
+        state.epochs.learn(reigns)
         assert state.applied == scan.index, f"{state.applied} in {scan.index}"
         state.listener = self
         self._loading = None
@@ -325,9 +327,8 @@ class Consolidator(StateListener):
             for segment in journal.segments
             if segment.number >= first_segment and segment.spans_from
         )
-        meta = SnapshotMeta(
-            state.applied, tuple(state.epochs.entries), state.time_ms, first_segment, owed, spans
-        )
+        epochs, reigns = tuple(state.epochs.entries), state.epochs.reigns
+        meta = SnapshotMeta(state.applied, epochs, state.time_ms, first_segment, owed, spans, reigns)
         yield (SnapshotWrite(batch.puts, batch.deletes, encode_meta(meta)),)
         self._unflushed_items += count
         the.snapshot = meta

@@ -43,7 +43,9 @@ def begin_install(the: StoredSet, stream: int, request: BeginInstall) -> Procedu
     the.unreadable.forget()
     the.commit_reached = the.acknowledged_end = the.flushed_index = LogIndex(0)
     the.spare, the.number_max = None, first
-    the.snapshot = SnapshotMeta(request.index, request.epochs, TimeMs(request.time_ms), first)
+    the.snapshot = SnapshotMeta(
+        request.index, request.epochs, TimeMs(request.time_ms), first, reigns=request.reigns
+    )
     the.is_snapshot_known = True
 
 
@@ -69,7 +71,7 @@ def end_install(the: StoredSet, stream: int, request: EndInstall) -> Procedure[N
     yield from write_meta(
         the, mark="", commit_index=snapshot.index, first_segment=snapshot.first_segment, seals=()
     )
-    epochs = EpochTable(list(snapshot.epochs))
+    epochs = EpochTable(snapshot.epochs, snapshot.reigns)
     the.journal = Journal(snapshot.index, epochs, snapshot.time_ms, snapshot.first_segment)
     the.commit_told, the.flushed_index, the.phase = snapshot.index, LogIndex(snapshot.index), Phase.OPEN
     the.reply(stream, Installed(request.set_name, request.epoch, request.incarnation, snapshot.index))

@@ -120,7 +120,7 @@ class Journal:
         for header in frames:
             segment.add(offset, header)
             offset += header.frame_bytes
-            self.epochs.observe(header.epoch, header.first)
+            self.epochs.observe(header.epoch, header.first, header.reign)
         segment.end = offset
         self.last_time_ms = max(self.last_time_ms, frames[-1].time_ms)
 

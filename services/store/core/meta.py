@@ -7,6 +7,7 @@ being removed and counts for nothing (DESIGN R8). The snapshot's meta is written
 import google_crc32c
 import msgspec
 
+from lockstep.core.epoch_table import EpochStarts, Reigns
 from lockstep.core.ids import DiskId, Epoch, LogIndex, TimeMs
 
 MARK_INSTALL = "install"
@@ -67,7 +68,7 @@ class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
     """What the snapshot's items are the state of. Fields are added at the end with a default."""
 
     index: LogIndex
-    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    epochs: EpochStarts
     """The epoch table up to `index`: (epoch, first index)."""
     time_ms: TimeMs
     first_segment: int
@@ -76,6 +77,8 @@ class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
     """Ascending. One whose file is gone was dropped after this was written."""
     spans: tuple[tuple[int, LogIndex], ...] = ()
     """(number, spans_from) of the chain's segments in which transactions ended up to `index`."""
+    reigns: Reigns = ()
+    """Of `epochs`, as far as they are known."""
 
 
 class BadMeta(ValueError):

@@ -56,7 +56,7 @@ def recover(meta: SetMeta, unreadable: Unreadable, scan_bytes: int) -> Procedure
     first = snapshot.first_segment if snapshot else meta.first_segment
     number_max = max([first - 1, *sizes, *(seal.next_number - 1 for seal in meta.seals)])
     base = snapshot.index if snapshot else LogIndex(0)
-    epochs = EpochTable(list(snapshot.epochs) if snapshot else [])
+    epochs = EpochTable(snapshot.epochs, snapshot.reigns) if snapshot else EpochTable()
     owed = _owed_that_are_there(snapshot, sizes) if snapshot else []
     journal = Journal(base, epochs, snapshot.time_ms if snapshot else TimeMs(0), first, owed)
     found = Recovered(journal, snapshot, max(meta.commit_index, base), number_max, damage, not damage)

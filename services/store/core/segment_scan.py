@@ -125,7 +125,7 @@ class SegmentScan:
                 return f"{name} where {expected} should be"
             if header.epoch < journal.epochs.last:
                 return f"{name} has epoch {header.epoch} behind {journal.epochs.last}"
-            journal.epochs.observe(header.epoch, header.first)
+            journal.epochs.observe(header.epoch, header.first, header.reign)
             journal.last_time_ms = max(journal.last_time_ms, header.time_ms)
         segment.add(offset, header)
         self.commit_index = max(self.commit_index, header.commit_index)

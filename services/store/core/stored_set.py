@@ -266,6 +266,7 @@ class StoredSet:
             damage=self.damage,
             etcd_revision=self.meta.etcd_revision,
             stamp=self.meta.stamp,
+            reigns=journal.epochs.reigns,
         )
 
     def status(self) -> SetStatus:

@@ -22,7 +22,7 @@ from lockstep.core.effects import (
     TellStore,
     WakeAt,
 )
-from lockstep.core.epoch_table import EpochTable
+from lockstep.core.epoch_table import UNKNOWN_REIGN, EpochStarts, EpochTable, LogOutline, Reigns
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, check_frame, encode_frame
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName, TimeMs
@@ -81,7 +81,6 @@ from services.primary.core.settings import PrimarySettings
 SET = SetName("orders")
 RETAINED = 1 << 20
 _Wanted = TypeVar("_Wanted")
-EpochStarts = tuple[tuple[Epoch, LogIndex], ...]
 
 
 def at(ms: int) -> Now:
@@ -120,10 +119,12 @@ def seen(set_map: SetMap, revision: int, generation: str = "g") -> MapSeen:
     return MapSeen(SET, set_map, revision, set_map.encode(), generation)
 
 
-def frame(epoch: int, first: int, *records: tuple[AnyRecord, bool], commit: int = 0) -> Frame:
+def frame(
+    epoch: int, first: int, *records: tuple[AnyRecord, bool], commit: int = 0, reign: int = UNKNOWN_REIGN
+) -> Frame:
     """One frame; without `records` it holds one durable record with a content of its own for each (index, epoch)."""
     content = list(records) or [(DeclareQueue(None, f"q{first}e{epoch}", True), True)]
-    return encode_frame(Epoch(epoch), LogIndex(first), LogIndex(commit), TimeMs(first), content)
+    return encode_frame(Epoch(epoch), LogIndex(first), LogIndex(commit), TimeMs(first), content, reign=reign)
 
 
 def frames(epoch: int, first: int, last: int, commit: int = 0) -> list[Frame]:
@@ -154,6 +155,7 @@ class MemoryStore:
         self.items: list[StateItem] = []
         self.snapshot_index = LogIndex(0)
         self.snapshot_epochs: EpochStarts = ()
+        self.snapshot_reigns: Reigns = ()
         self.frames = list(held)
         self.writer = Incarnation("")
         self.map_bytes, self.map_revision, self.generation = b"", 0, ""
@@ -173,11 +175,11 @@ class MemoryStore:
         return self.frames[-1].header.last if self.frames else self.snapshot_index
 
     @property
-    def epochs(self) -> EpochStarts:
-        table = EpochTable(list(self.snapshot_epochs))
+    def outline(self) -> LogOutline:
+        table = EpochTable(self.snapshot_epochs, self.snapshot_reigns)
         for each in self.frames:
-            table.observe(each.header.epoch, each.header.first)
-        return tuple(table.entries)
+            table.observe(each.header.epoch, each.header.first, each.header.reign)
+        return table.outline(self.log_end)
 
     def content(self) -> list[tuple[Epoch, LogIndex]]:
         """(epoch, last index) of every frame."""
@@ -220,6 +222,7 @@ class MemoryStore:
             case EndInstall():
                 assert self._installing is not None, "an installation was begun"
                 self.snapshot_index, self.snapshot_epochs = self._installing.index, self._installing.epochs
+                self.snapshot_reigns = self._installing.reigns
                 self.commit_index, self._installing = self.snapshot_index, None
                 return [Installed(*head, self.log_end)]
             case RememberMap():
@@ -241,7 +244,7 @@ class MemoryStore:
             request.incarnation,
             self.disk,
             self.log_end,
-            self.epochs,
+            self.outline.epochs,
             self.snapshot_index,
             min(self.commit_index, self.log_end),
             self.highest_epoch,
@@ -251,6 +254,7 @@ class MemoryStore:
             self.damage,
             self.etcd_revision,
             self.stamp,
+            self.outline.reigns,
         )
 
     def _append(self, request: AppendFrames) -> list[AnyStoreAnswer]:

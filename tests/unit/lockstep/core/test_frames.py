@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from lockstep.core.apply_table import APPLY
+from lockstep.core.epoch_table import UNKNOWN_REIGN
 from lockstep.core.frames import (
     HEADER_BYTES,
     BadFrame,
@@ -31,6 +32,7 @@ from lockstep.core.records import (
     Publish,
 )
 from lockstep.core.set_state import SetState
+from lockstep.core.state_hash import state_hash
 
 KINDS: list[type[AnyRecord]] = list(get_args(AnyRecord))
 
@@ -140,3 +142,18 @@ def test_a_record_names_its_command_as_a_pair() -> None:
     (found,) = decode_records(frame)
     assert found.record.command == CommandRef(3, 4)  # type: ignore[arg-type]
     assert type(found.record.command) is CommandRef
+
+
+def test_a_frame_says_whose_reign_it_is_where_versions_before_have_nothing() -> None:
+    content: list[tuple[AnyRecord, bool]] = [(DeclareQueue(None, "q", True), True)]
+    head = Epoch(1), LogIndex(1), LogIndex(0), TimeMs(5), content
+    before, frame = encode_frame(*head), encode_frame(*head, reign=0x1234)
+    assert (before.header.reign, frame.header.reign) == (UNKNOWN_REIGN, 0x1234)
+    assert check_frame(frame.durable) == frame.header
+    assert (before.durable[6:8], frame.durable[6:8]) == (b"\0\0", b"\x34\x12"), "read by nobody there"
+    state = SetState(SetName("orders"))
+    state.apply_frame(frame)
+    assert state.epochs.reigns == ((1, 0x1234),)
+    other = SetState(SetName("orders"))
+    other.apply_frame(before)
+    assert state_hash(state) == state_hash(other), "it is no part of the state"

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns, agreement
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.log_copy import LogCopy, agreement
+from lockstep.core.log_copy import LogCopy
 from lockstep.core.set_state import SetState
 from tests.unit.services.replicas import SET, copy_of, frame, frames, session_record
 
-EpochStarts = tuple[tuple[Epoch, LogIndex], ...]
 Log = tuple[int, ...]
 """The epoch of the record at each index from 1 on: that is its content, for (index, epoch) names one (DESIGN 3)."""
 
@@ -20,6 +20,10 @@ def table(log: Log) -> EpochStarts:
         for place, epoch in enumerate(log)
         if place == 0 or log[place - 1] != epoch
     )
+
+
+def outline(log: Log) -> LogOutline:
+    return LogOutline(table(log), LogIndex(len(log)))
 
 
 def in_common(one: Log, other: Log) -> int:
@@ -48,7 +52,7 @@ def logs(draw: st.DrawFn) -> list[Log]:
 @given(logs(), st.data())
 def test_logs_agree_as_far_as_a_comparison_of_all_records_says(found: list[Log], data: st.DataObject) -> None:
     one, other = data.draw(st.sampled_from(found)), data.draw(st.sampled_from(found))
-    agreed = agreement(table(one), LogIndex(len(one)), table(other), LogIndex(len(other)))
+    agreed = agreement(outline(one), outline(other))
     assert agreed == in_common(one, other)
 
 
@@ -58,7 +62,7 @@ def test_a_table_that_begins_late_says_no_more_and_the_same_where_it_has_begun(
 ) -> None:
     one, other = data.draw(st.sampled_from(found)), data.draw(st.sampled_from(found))
     late = table(one)[data.draw(st.integers(0, len(table(one)))) :]
-    agreed = agreement(late, LogIndex(len(one)), table(other), LogIndex(len(other)))
+    agreed = agreement(LogOutline(late, LogIndex(len(one))), outline(other))
     common = in_common(one, other)
     assert agreed <= common
     if late and common >= late[0][1]:
@@ -84,14 +88,46 @@ def test_an_epoch_that_has_begun_twice_is_no_agreement(
     """An etcd that was set back does not know that it was begun before. A table that begins amid an epoch says no more."""
     theirs = tuple((Epoch(epoch), LogIndex(first)) for epoch, first in other)
     for one, another in ((EPOCH_TWICE, theirs), (theirs, EPOCH_TWICE)):
-        assert agreement(one, LogIndex(9), another, LogIndex(9)) == agreed
+        assert agreement(LogOutline(one, LogIndex(9)), LogOutline(another, LogIndex(9))) == agreed
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "agreed"),
+    [
+        ({1: 5, 2: 6}, {1: 5, 2: 6}, 9),
+        ({1: 5, 2: 6}, {1: 5, 2: 7}, 3),
+        ({1: 5, 2: 6}, {1: 4, 2: 6}, 0),
+        ({1: 5, 2: 6}, {}, 9),
+        ({1: 5}, {2: 7}, 9),
+    ],
+)
+def test_an_epoch_that_has_begun_twice_at_one_index_is_told_by_its_reigns(
+    ours: dict[int, int], theirs: dict[int, int], agreed: int
+) -> None:
+    """Where both are known: logs of earlier versions have none."""
+    one, other = (LogOutline(EPOCH_TWICE, LogIndex(9), reigns(known)) for known in (ours, theirs))
+    assert agreement(one, other) == agreement(other, one) == agreed
+
+
+def reigns(known: dict[int, int]) -> Reigns:
+    return tuple((Epoch(epoch), reign) for epoch, reign in known.items())
 
 
 def test_a_copy_knows_the_epochs_of_its_suffix_too() -> None:
     copy = copy_of(*frames(1, 1, 2), *frames(3, 3, 4), *frames(4, 5, 5), commit=3)
-    assert copy.epochs() == ((1, 1), (3, 3), (4, 5))
+    assert copy.outline() == (((1, 1), (3, 3), (4, 5)), 5, ())
     copy.cut(LogIndex(4))
-    assert copy.epochs() == ((1, 1), (3, 3))
+    assert copy.outline() == (((1, 1), (3, 3)), 4, ())
+
+
+def test_a_copy_knows_the_reigns_of_its_suffix_and_of_what_is_applied() -> None:
+    copy = copy_of(frame(1, 1, reign=7), frame(3, 2, reign=8), frame(4, 3), commit=2)
+    assert copy.outline().reigns == ((1, 7), (3, 8))
+    assert list(copy.forget_transients())
+    assert copy.outline().reigns == ((1, 7), (3, 8))
+    copy.cut(LogIndex(2))
+    copy.append(frame(5, 3, reign=9))
+    assert copy.outline().reigns == ((1, 7), (3, 8), (5, 9))
 
 
 def test_only_what_is_committed_is_applied() -> None:

@@ -161,7 +161,7 @@ def test_a_message_without_content_is_refused() -> None:
 def test_a_subscription_comes_as_it_was_said(takes_blocks: bool) -> None:
     subscribe = Subscribe(
         ORDERS, E5, BrokerId("B2"), DiskId("d"), Incarnation("i"), LogIndex(9), ((Epoch(4), LogIndex(1)),),
-        LogIndex(8), True, LogIndex(7), takes_blocks,
+        LogIndex(8), True, LogIndex(7), takes_blocks, ((Epoch(4), 9),),
     )  # fmt: skip
     assert decode_subscribe(encode_subscribe(subscribe, "id")) == (subscribe, "id")
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.core.epoch_table import REIGN_MAX
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
@@ -30,6 +31,7 @@ from lockstep.core.store_protocol import (
     Truncate,
     Truncated,
 )
+from lockstep.runtime.epochs_codec import decode_reigns
 from lockstep.runtime.store_client import join_appends
 from lockstep.runtime.store_codec import (
     HEARTBEAT,
@@ -38,6 +40,7 @@ from lockstep.runtime.store_codec import (
     encode_answer,
     encode_request,
 )
+from lockstep.wire.v1 import store_pb2
 from tests.unit.lockstep.runtime.serialized import whole
 
 HEAD = SetName("orders"), Epoch(3), Incarnation("me")
@@ -52,6 +55,7 @@ REQUESTS: list[AnyStoreRequest] = [
     LoadState(*HEAD),
     LoadState(*HEAD, takes_blocks=True),
     BeginInstall(*HEAD, LogIndex(5), EPOCHS, 77),
+    BeginInstall(*HEAD, LogIndex(5), EPOCHS, 77, ((Epoch(3), REIGN_MAX),)),
     InstallItems(*HEAD, ITEMS),
     InstallItems(*HEAD, ()),
     EndInstall(*HEAD),
@@ -62,6 +66,20 @@ REQUESTS: list[AnyStoreRequest] = [
 ANSWERS: list[AnyStoreAnswer] = [
     SetOpened(
         *HEAD, DiskId("d"), LogIndex(9), EPOCHS, LogIndex(1), LogIndex(2), Epoch(3), b"m", 4, "g", "a hole", 9
+    ),
+    SetOpened(
+        *HEAD,
+        DiskId("d"),
+        LogIndex(9),
+        EPOCHS,
+        LogIndex(1),
+        LogIndex(2),
+        Epoch(3),
+        b"m",
+        4,
+        "g",
+        "",
+        reigns=((Epoch(1), 7),),
     ),
     Appended(*HEAD, LogIndex(4)),
     Truncated(*HEAD, LogIndex(0)),
@@ -132,3 +150,8 @@ def test_appends_in_a_row_become_one_and_keep_their_order_with_others() -> None:
         two,
         other,
     ]
+
+
+def test_a_number_that_is_no_reign_is_not_known() -> None:
+    said = [store_pb2.EpochStart(epoch=epoch, reign=reign) for epoch, reign in ((1, 0), (2, 1 << 16), (3, 5))]
+    assert decode_reigns(said) == ((3, 5),)

@@ -16,6 +16,7 @@ from lockstep.core.effects import (
     RestoreLeaseKey,
     SwapMap,
     TellClient,
+    TellStore,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionId, SessionKey, TimeMs
@@ -618,6 +619,26 @@ def test_a_disk_that_knows_another_primary_of_the_epoch_follows_nobody_and_has_i
         marks = bench.wanted(MarkSetBack)
         assert bool(marks) is is_lost and all(mark.rival == own for mark in marks)
         assert bench.replica.has_compared is False
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_a_disk_that_knows_more_of_etcd_goes_on_saying_so_when_others_begin_an_epoch(is_marked: bool) -> None:
+    """The set is opened anew for it, which takes a while."""
+    store = MemoryStore("disk-a", *frames(1, 1, 3))
+    store.generation, store.stamp = "g", "p/2/48"
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.see_key("c.0")
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 20))
+    old = replace(seen(entry(2, C, B), 12, "g"), etcd_revision=90, stamps=stamps, is_set_back=is_marked)
+    bench.feed(old)
+    bench.pass_ms(1_500)
+    effects = bench.replica.handle(replace(old, set_map=entry(3, C, B), mod_revision=13), bench.now)
+    assert [effect for effect in effects if isinstance(effect, TellStore)], "it is being opened"
+    bench.perform(effects)
+    bench.pass_ms(1_500)
+    assert bool(bench.wanted(MarkSetBack)) is not is_marked
+    assert not bench.wanted(OpenSubscription)
 
 
 def test_a_disk_that_a_rebuilt_map_left_out_is_compared_by_nothing_where_an_epoch_may_have_begun_twice() -> (

@@ -5,6 +5,7 @@ Law: the disk outlives the core. Jobs of different lanes are interleaved step by
 
 import random
 
+from lockstep.core.epoch_table import UNKNOWN_REIGN
 from lockstep.core.frames import encode_frame
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, SessionKey, SetName, TimeMs
 from lockstep.core.records import AnyRecord, CloseSession
@@ -58,14 +59,14 @@ def frame(
     epoch: int = 1,
     commit: int = 0,
     records: list[AnyRecord] | None = None,
+    reign: int = UNKNOWN_REIGN,
 ) -> bytes:
     """A frame of records that change nothing, or of `records`."""
     if records is None:
         count = (last or first) - first + 1
         records = [CloseSession(None, SessionKey(1 << 40)) for _ in range(count)]
-    made = encode_frame(
-        Epoch(epoch), LogIndex(first), LogIndex(commit), TimeMs(first), [(record, True) for record in records]
-    )
+    pairs = [(record, True) for record in records]
+    made = encode_frame(Epoch(epoch), LogIndex(first), LogIndex(commit), TimeMs(first), pairs, reign=reign)
     return made.durable
 
 

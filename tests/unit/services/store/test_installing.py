@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.core.epoch_table import Reigns
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
@@ -52,11 +53,11 @@ def items_at(index: int) -> tuple[StateItem, ...]:
     return tuple(StateItem(item.key, item.value, item.is_durable) for item in state.items())
 
 
-def installation(index: int, epoch: int = 2) -> list[object]:
+def installation(index: int, epoch: int = 2, reigns: Reigns = ()) -> list[object]:
     items = items_at(index)
     head = SET, Epoch(epoch), ME
     return [
-        BeginInstall(*head, LogIndex(index), ((Epoch(1), LogIndex(1)),), 7),
+        BeginInstall(*head, LogIndex(index), ((Epoch(1), LogIndex(1)),), 7, reigns),
         InstallItems(*head, items[:5]),
         InstallItems(*head, items[5:]),
         EndInstall(*head),
@@ -67,7 +68,9 @@ def test_an_installed_snapshot_is_the_set() -> None:
     rig = StoreRig()
     first = rig.open()
     rig.append_ok(frame(1), frame(2))
-    *_, installed = [answer for request in installation(50) for answer in rig.ask(request)]  # type: ignore[arg-type]
+    *_, installed = [
+        answer for request in installation(50, 2, ((Epoch(1), 7),)) for answer in rig.ask(request)
+    ]  # type: ignore[arg-type]
     assert isinstance(installed, Installed)
     assert installed.log_end == 50
     assert rig.append_ok(content_frame(51), epoch=2) == 51
@@ -79,10 +82,25 @@ def test_an_installed_snapshot_is_the_set() -> None:
         50,
         first.disk,
     )
-    assert opened.epochs == ((1, 1),)
+    assert (opened.epochs, opened.reigns) == (((1, 1),), ((1, 7),))
     items, frames, _ = rig.load(2)
     assert items == {item.key: item.value for item in items_at(50)}
     assert frames == [content_frame(51)]
+
+
+def test_reigns_outlive_the_frames_that_told_them() -> None:
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 101):
+        epoch = 1 + index // 50
+        rig.append_ok(frame(index, epoch=epoch, reign=6 + epoch), epoch=epoch, commit=index)
+    for _ in range(2):
+        rig.crash()
+        opened = rig.open(3)
+        assert opened.snapshot_index > 50, "their first frames are gone"
+        assert (opened.epochs, opened.reigns) == (((1, 1), (2, 50), (3, 100)), ((1, 7), (2, 8), (3, 9)))
+        for index in range(101, 151):
+            rig.append_ok(frame(index, epoch=3, reign=9), epoch=3, commit=index)
 
 
 def test_a_crash_at_any_step_of_an_installation_leaves_an_empty_set_with_a_new_disk_or_a_whole_one() -> None:
