@@ -1,7 +1,8 @@
 """The cluster map: one entry per resource set in etcd (DESIGN R1), and the words for its keys.
 
-Law: an entry is changed only by compare on its mod_revision, one change at a time; `change` and `changed_by` let a process
-recognise a swap as its own when the answer was lost. It is JSON, so that an operator can read it with any etcd client.
+Law: an entry is changed only by compare on its mod_revision and its value (an etcd that was set back gives its revisions once
+more), one change at a time; `change` and `changed_by` let a process recognise a swap as its own when the answer was lost. It is
+JSON, so that an operator can read it with any etcd client.
 """
 
 import json

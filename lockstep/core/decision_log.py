@@ -162,6 +162,8 @@ class LogView:
     """The mod_revision of their key; 0: it is absent."""
     is_unattested: bool = False
     """Somebody whose disk may remember more of etcd was not compared with it yet: what it lacks proves nothing (DESIGN R1)."""
+    stamps_value: bytes = b""
+    """Of their key, as it was read."""
 
     @property
     def has_nothing(self) -> bool:

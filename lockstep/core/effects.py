@@ -6,6 +6,7 @@ it emits what depends on it.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -85,24 +86,31 @@ class CloseClientStream(Effect, frozen=True):
     stream: int
 
 
+class MapRead(NamedTuple):
+    """The set's entry as it was read. Its value is compared, too: an etcd that was set back gives its revisions once more."""
+
+    revision: int
+    value: bytes
+
+
 class SwapMap(Effect, frozen=True):
-    """etcd transaction: entry's mod_revision is `expected_revision` -> put `set_map`. Answered by `SwapAnswered`, sent once."""
+    """etcd transaction: entry is as `expected` -> put `set_map`. Answered by `SwapAnswered`, sent once."""
 
     request: int
-    expected_revision: int
+    expected: MapRead
     set_map: SetMap
 
 
 class PromoteSelf(Effect, frozen=True):
-    """etcd transaction (R5): entry's mod_revision is `expected_revision`, the set's lease key is absent, the set's presence key
-    of each broker in `presences` has that mod_revision (0: is absent) -> put `set_map`, put the lease key (value:
+    """etcd transaction (R5): entry is as `expected`, the set's lease key is absent, the set's presence key of each broker in
+    `presences` is as it says (incarnation, mod_revision; 0: it is absent) -> put `set_map`, put the lease key (value:
     `set_map.primary_incarnation`) under the process lease. Answered by `SwapAnswered`.
     """
 
     request: int
-    expected_revision: int
+    expected: MapRead
     set_map: SetMap
-    presences: tuple[tuple[BrokerId, int], ...]
+    presences: tuple[tuple[BrokerId, Incarnation, int], ...]
 
 
 class DropLeaseKey(Effect, frozen=True):
@@ -112,13 +120,13 @@ class DropLeaseKey(Effect, frozen=True):
 
 
 class RestoreLeaseKey(Effect, frozen=True):
-    """etcd transaction: entry's mod_revision is `expected_revision`, and the set's lease key is absent or has the value
-    `incarnation` already -> put it so under the (new) process lease (R6). So it may be repeated: an earlier one that was in doubt
-    may have landed. Answered by `SwapAnswered`, whose mod_revision stays the entry's.
+    """etcd transaction: entry is as `expected`, and the set's lease key is absent or has the value `incarnation` already -> put
+    it so under the (new) process lease (R6). So it may be repeated: an earlier one that was in doubt may have landed. Answered by
+    `SwapAnswered`, whose mod_revision stays the entry's.
     """
 
     request: int
-    expected_revision: int
+    expected: MapRead
     incarnation: Incarnation
 
 

@@ -58,6 +58,8 @@ class ClusterView:
         self.etcd_revision = 0
         """etcd's own, the highest that was seen in this lineage."""
         self.stamps = NO_STAMPS
+        self.stamps_value = b""
+        """As it was read."""
         self.stamps_revision = 0
         """mod_revision of their key; 0: it is absent."""
         self.witnesses: dict[BrokerId, str] = {}
@@ -177,10 +179,11 @@ class ClusterView:
         """
         by_set: dict[SetName, list[Entry]] = {name: [] for name in self.sets}
         self.members, self.running, self.directory = {}, {}, names or {}
-        before, stamps, stamps_revision = self.lineage, self.stamps, self.stamps_revision
+        before, stamps, stamps_revision = self.lineage, self.stamps_value, self.stamps_revision
         is_put_meanwhile = stamps_before is not None and stamps_before != stamps_revision
         self.generation, self._lineage_value, self.set_back_by = "", b"", ""
-        self.stamps, self.stamps_revision, self.witnesses = NO_STAMPS, 0, {}
+        self._no_stamps()
+        self.witnesses = {}
         for entry in entries:
             set_name = self._set_of(entry.key)
             if set_name is None:
@@ -191,7 +194,7 @@ class ClusterView:
             self.etcd_revision, self.stamp = 0, None
         elif is_put_meanwhile and stamps_revision > revision:
             # What it lacks was not there yet: etcd was not set back.
-            self.stamps, self.stamps_revision = stamps, stamps_revision
+            self._put_stamps(stamps, stamps_revision)
         self._note_stamp()
         self.saw(revision)
         inputs: list[AnyInput] = []
@@ -306,9 +309,12 @@ class ClusterView:
 
     def _put_stamps(self, value: bytes, revision: int) -> None:
         try:
-            self.stamps, self.stamps_revision = Stamps.decode(value), revision
+            self.stamps, self.stamps_value, self.stamps_revision = Stamps.decode(value), value, revision
         except ValueError as error:
             _log.error("event=bad_stamps %s", error)
+
+    def _no_stamps(self) -> None:
+        self.stamps, self.stamps_value, self.stamps_revision = NO_STAMPS, b"", 0
 
     def _note_stamp(self) -> None:
         if not self.is_stamp_lost:
@@ -388,7 +394,7 @@ class ClusterView:
         elif key == keys.set_back:
             self.set_back_by = ""
         elif key == keys.stamps:
-            self.stamps, self.stamps_revision = NO_STAMPS, 0
+            self._no_stamps()
         elif key.startswith(keys.witnesses):
             self.witnesses.pop(BrokerId(key[len(keys.witnesses) :]), None)
         elif key.startswith(keys.members):

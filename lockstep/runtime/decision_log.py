@@ -79,6 +79,7 @@ def view_from(result: TransactionResult) -> LogView:
         stamps,
         stamped.mod_revision if stamped else 0,
         bool(stamps.witnesses),
+        stamped.value if stamped else b"",
     )
 
 
@@ -119,7 +120,7 @@ class DecisionLogReader:
         for _ in range(LOOKS):
             if view is None or not view.is_unattested or not view.has_nothing:
                 break
-            await self._roll_calls.call(view.stamps, view.stamps_revision, view.revision)
+            await self._roll_calls.call(view)
             await asyncio.sleep(LOOK_SECONDS)
             view = await self._read(global_id)
         return view

@@ -52,6 +52,8 @@ from lockstep.runtime.etcd_values import (
     WatchBatch,
     WatchCompacted,
     WatchLost,
+    as_read,
+    entry_as_read,
 )
 from lockstep.runtime.etcd_watch import watch
 
@@ -83,6 +85,8 @@ __all__ = [
     "WatchBatch",
     "WatchCompacted",
     "WatchLost",
+    "as_read",
+    "entry_as_read",
 ]
 
 OPERATIONS_MAX = 64

@@ -47,6 +47,20 @@ class ValueEquals:
 Compare = ModRevisionEquals | Absent | ValueEquals
 
 
+def as_read(key: str, value: bytes, revision: int) -> tuple[Compare, ...]:
+    """That the key is as it was read: last changed by this revision, 0: absent, and with this value. An etcd that was set back
+    gives its revisions once more, to what others write there.
+    """
+    if not revision:
+        return (Absent(key),)
+    return ModRevisionEquals(key, revision), ValueEquals(key, value)
+
+
+def entry_as_read(key: str, entry: Entry | None) -> tuple[Compare, ...]:
+    """The same, of an entry that was read; None: it was absent."""
+    return as_read(key, entry.value, entry.mod_revision) if entry is not None else (Absent(key),)
+
+
 @dataclass(frozen=True, slots=True)
 class Put:
     """Writes the key; `lease_id` 0 keeps it until somebody deletes it."""

@@ -2,7 +2,8 @@
 
 Law: a swap is sent once, and its replica hears the current entry before it hears that the swap failed or is in doubt. What may be
 repeated (presence, giving a lease key up) is bound to the mod_revision that was read just before, so that a first attempt that
-etcd executes late can never undo what came after it (history 27).
+etcd executes late can never undo what came after it (history 27). Everything is bound to the value that was read, too: an etcd
+that was set back gives its revisions once more.
 """
 
 import asyncio
@@ -32,9 +33,10 @@ from lockstep.runtime.etcd import (
     Get,
     GetDone,
     LeaseGone,
-    ModRevisionEquals,
     Operation,
     Put,
+    as_read,
+    entry_as_read,
 )
 from lockstep.runtime.etcd_watcher import RETRY_PAUSE_SECONDS
 from lockstep.runtime.process import spawn
@@ -105,7 +107,8 @@ class MapChanges:
     # Swaps
 
     def _entry_is(self, effect: SwapMap | PromoteSelf | RestoreLeaseKey) -> list[Compare]:
-        return [ModRevisionEquals(self._keys.set_map(effect.set_name), effect.expected_revision)]
+        expected = effect.expected
+        return [*as_read(self._keys.set_map(effect.set_name), expected.value, expected.revision)]
 
     def _put_map(self, effect: SwapMap | PromoteSelf) -> Operation:
         return Put(self._keys.set_map(effect.set_name), effect.set_map.encode())
@@ -113,8 +116,8 @@ class MapChanges:
     async def _promote(self, effect: PromoteSelf) -> None:
         lease_key = self._keys.set_lease(effect.set_name)
         compares = [*self._entry_is(effect), Absent(lease_key)]
-        for broker, revision in effect.presences:
-            compares.append(ModRevisionEquals(self._keys.presence(effect.set_name, broker), revision))
+        for broker, incarnation, revision in effect.presences:
+            compares += as_read(self._keys.presence(effect.set_name, broker), incarnation.encode(), revision)
         holder = effect.set_map.primary_incarnation.encode()
         await self._swap_under_lease(effect, compares, [self._put_map(effect)], lease_key, holder)
 
@@ -127,8 +130,8 @@ class MapChanges:
         # Its own key may be there: under the lease before, or by an attempt whose answer was lost. By its revision: what is
         # executed late, under a lease that is no more, is not to take it from the lease that has it then.
         is_own = entry is not None and entry.value == holder
-        key_is = ModRevisionEquals(lease_key, entry.mod_revision) if entry and is_own else Absent(lease_key)
-        await self._swap_under_lease(effect, [*self._entry_is(effect), key_is], [], lease_key, holder)
+        key_is = entry_as_read(lease_key, entry if is_own else None)
+        await self._swap_under_lease(effect, [*self._entry_is(effect), *key_is], [], lease_key, holder)
 
     async def _swap_under_lease(
         self,
@@ -159,7 +162,7 @@ class MapChanges:
             _log.warning("set=%s event=swap_in_doubt %s", effect.set_name, error.message)
             await self._answer(effect, Verdict.IN_DOUBT, 0)
         else:
-            revision = effect.expected_revision if isinstance(effect, RestoreLeaseKey) else result.revision
+            revision = effect.expected.revision if isinstance(effect, RestoreLeaseKey) else result.revision
             await self._answer(effect, Verdict.DONE if result.succeeded else Verdict.FAILED, revision)
 
     async def _answer(
@@ -189,7 +192,7 @@ class MapChanges:
         entry = await self._etcd.get(key)
         if entry is None or entry.value != effect.incarnation.encode():
             return True
-        result = await self._etcd.transact([ModRevisionEquals(key, entry.mod_revision)], [Delete(key)])
+        result = await self._etcd.transact(entry_as_read(key, entry), [Delete(key)])
         return result.succeeded
 
     async def _mark_set_back(self, effect: MarkSetBack) -> bool:
@@ -217,10 +220,7 @@ class MapChanges:
             text = f"{who} has seen {rival.primary} lead epoch {rival.epoch} of {effect.set_name}, and etcd another"
         elif is_stamp_lost and effect.stamp is not None:
             text = f"{who} has seen the stamp {effect.stamp.encode()}, which etcd lacks at {known.revision}"
-        compares: list[Compare] = [
-            Absent(keys.set_back),
-            ModRevisionEquals(keys.generation, generation.mod_revision),
-        ]
+        compares = [Absent(keys.set_back), *entry_as_read(keys.generation, generation)]
         result = await self._etcd.transact(compares, [Put(keys.set_back, text.encode())])
         if result.succeeded:
             advice = "nothing starts, and nobody presumes anything (lockstep cluster rebuild-map)"
@@ -235,9 +235,8 @@ class MapChanges:
         entry = await self._etcd.get(key)
         if entry is not None and entry.value == effect.incarnation.encode() and entry.lease_id == lease_id:
             return True
-        revision = entry.mod_revision if entry is not None else 0
         put = Put(key, effect.incarnation.encode(), lease_id)
-        return (await self._etcd.transact([ModRevisionEquals(key, revision)], [put])).succeeded
+        return (await self._etcd.transact(entry_as_read(key, entry), [put])).succeeded
 
 
 def _stamps_of(entry: Entry | None) -> Stamps:

@@ -24,13 +24,13 @@ from lockstep.runtime.etcd import (
     EtcdRejected,
     Get,
     GetDone,
-    ModRevisionEquals,
     OperationDone,
     Put,
     PutDone,
     Transact,
     TransactDone,
     ValueEquals,
+    entry_as_read,
 )
 from lockstep.runtime.etcd_watcher import RETRY_PAUSE_SECONDS
 from lockstep.runtime.process import spawn
@@ -135,8 +135,7 @@ class NameChanges:
                     return
                 # A first attempt that is executed late finds another revision once the name was claimed again.
                 is_leading = ValueEquals(lease_key, effect.incarnation.encode())
-                is_as_read = ModRevisionEquals(key, entry.mod_revision)
-                await self._etcd.transact([is_as_read, is_leading], [Delete(key)])
+                await self._etcd.transact([*entry_as_read(key, entry), is_leading], [Delete(key)])
                 return
             except (EtcdRejected, EtcdInDoubt):
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)

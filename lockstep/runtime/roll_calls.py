@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable
 
 from lockstep.core.cluster_map import Keys
+from lockstep.core.decision_log import LogView
 from lockstep.core.roll_call import RollCall
 from lockstep.core.stamps import Stamps
 from lockstep.runtime.clock import boottime_ms
-from lockstep.runtime.etcd import EtcdClient, EtcdInDoubt, EtcdRejected, ModRevisionEquals, Put
+from lockstep.runtime.etcd import EtcdClient, EtcdInDoubt, EtcdRejected, Put, as_read
 
 TOLD_EVERY_MS = 60_000
 
@@ -27,19 +28,19 @@ class RollCalls:
         self._now_ms = now_ms
         self._told_ms = -TOLD_EVERY_MS
 
-    async def call(self, stamps: Stamps, stamps_revision: int, revision: int) -> None:
-        """Calls all witnesses, if that helps: the stamps were read at `revision`, and their key was last changed by
-        `stamps_revision`. What comes of it the next read says. Never raises for what etcd does.
+    async def call(self, view: LogView) -> None:
+        """Calls all witnesses, if that helps, while the stamps are as the view has them. What comes of it the next read says.
+        Never raises for what etcd does.
         """
         sent_ms = self._now_ms()
-        asked = self._roll_call.call(stamps, revision, sent_ms)
+        asked = self._roll_call.call(view.stamps, view.revision, sent_ms)
         if asked is None:
-            self._tell(stamps, sent_ms)
+            self._tell(view.stamps, sent_ms)
             return
         stamp, called = asked
-        compare = ModRevisionEquals(self._key, stamps_revision)
+        is_as_read = as_read(self._key, view.stamps_value, view.stamps_revision)
         try:
-            result = await self._etcd.transact([compare], [Put(self._key, called.encode())])
+            result = await self._etcd.transact(is_as_read, [Put(self._key, called.encode())])
         except EtcdRejected as error:
             _log.info("event=roll_not_called %s", error.message)
             return

@@ -19,8 +19,8 @@ from lockstep.runtime.etcd import (
     EtcdClient,
     Get,
     GetDone,
-    ModRevisionEquals,
     Put,
+    entry_as_read,
 )
 from services.broker.core.replica import Replica
 
@@ -60,8 +60,8 @@ async def change_generation(etcd: EtcdClient, keys: Keys, set_name: SetName) -> 
         after = before.changed_to(str(uuid.uuid4()))
         compares: list[Compare] = [
             Absent(lease_key),
-            ModRevisionEquals(keys.generation, generation.mod_revision if generation else 0),
-            ModRevisionEquals(keys.lineage, lineage.mod_revision if lineage else 0),
+            *entry_as_read(keys.generation, generation),
+            *entry_as_read(keys.lineage, lineage),
         ]
         puts = [Put(keys.lineage, after.encode()), Put(keys.generation, after.generation.encode())]
         result = await etcd.transact(compares, puts, [Get(lease_key)])

@@ -20,10 +20,10 @@ from lockstep.runtime.etcd import (
     Compare,
     Delete,
     EtcdClient,
-    ModRevisionEquals,
     Operation,
     Put,
     ValueEquals,
+    as_read,
 )
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
@@ -259,7 +259,9 @@ class MapRebuild:
                 is_there = view is not None and view.set_map is not None
                 revision = view.map_revision if view is not None and is_there else 0
                 compares += [
-                    ModRevisionEquals(keys.set_map(plan.set_name), revision),
+                    *as_read(
+                        keys.set_map(plan.set_name), view.map_bytes if view is not None else b"", revision
+                    ),
                     Absent(keys.set_lease(plan.set_name)),
                 ]
                 operations.append(Put(keys.set_map(plan.set_name), plan.entry.encode()))

@@ -6,13 +6,13 @@ that failed is looked at again when the view changes, or with the next renewal o
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lockstep.core.ids import BrokerId, Incarnation
 from lockstep.core.stamps import Stamp
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
-from lockstep.runtime.etcd import EtcdClient, EtcdInDoubt, EtcdRejected, ModRevisionEquals, Operation, Put
+from lockstep.runtime.etcd import Compare, EtcdClient, EtcdInDoubt, EtcdRejected, Operation, Put, as_read
 from lockstep.runtime.process import spawn
 from services.broker.core.replica import Replica
 from services.broker.core.witness import EtcdSeen, StampsWritten, WitnessKeeper
@@ -57,7 +57,8 @@ class Witnessing:
         wanted = self._keeper.look(seen, lease_id, now_ms)
         if wanted is not None and self._has_compared():
             revision = view.stamps_revision
-            self._writing = spawn(self._put(wanted, revision, lease_id), "stamps")
+            is_as_seen = as_read(view.keys.stamps, view.stamps_value, revision)
+            self._writing = spawn(self._put(wanted, is_as_seen, lease_id), "stamps")
             self._writing.add_done_callback(lambda _: self._written(revision))
 
     async def close(self) -> None:
@@ -71,13 +72,13 @@ class Witnessing:
         cores = [self._driver.core(name) for name in self._driver.set_names]
         return bool(cores) and all(isinstance(core, Replica) and core.has_compared for core in cores)
 
-    async def _put(self, wanted: StampsWritten, revision: int, lease_id: int) -> None:
+    async def _put(self, wanted: StampsWritten, is_as_seen: Sequence[Compare], lease_id: int) -> None:
         keys, value = self._view.keys, wanted.stamps.encode()
         operations: list[Operation] = [Put(keys.stamps, value)]
         if wanted.token:
             operations.append(Put(keys.witness(self._broker), wanted.token.encode(), lease_id))
         try:
-            result = await self._etcd.transact([ModRevisionEquals(keys.stamps, revision)], operations)
+            result = await self._etcd.transact(is_as_seen, operations)
         except (EtcdRejected, EtcdInDoubt) as error:
             _log.info("event=stamps_not_written %s", error.message)
             if isinstance(error, EtcdInDoubt):

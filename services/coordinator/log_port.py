@@ -97,7 +97,7 @@ class LogPort:
         answer = changes.read(effect, await self._etcd.transact([], operations), seen, sent_ms)
         if changes.is_roll_to_be_called(answer, is_own=is_own):
             view = answer.view
-            await self._roll_calls.call(view.stamps, view.stamps_revision, view.revision)
+            await self._roll_calls.call(view)
         return answer
 
     async def _list(self, effect: ListLog) -> LogListed:

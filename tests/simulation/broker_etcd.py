@@ -25,6 +25,7 @@ from lockstep.core.effects import (
     DropLeaseKey,
     ListParticipants,
     LookUpNames,
+    MapRead,
     MarkSetBack,
     PromoteSelf,
     PutPresence,
@@ -56,7 +57,7 @@ from lockstep.core.server_messages import (
 )
 from lockstep.core.stamps import Stamps
 from lockstep.runtime.decision_log import LOOKS
-from lockstep.runtime.etcd_values import ModRevisionEquals, Put, TransactionResult
+from lockstep.runtime.etcd_values import Put, TransactionResult, as_read
 from services.broker.core.lease_keeper import (
     GrantLease,
     LeaseCallFailed,
@@ -72,7 +73,7 @@ from services.broker.core.lease_keeper import (
 from tests.simulation.etcd import Entry, Etcd
 from tests.simulation.etcd_memory import EtcdMemory
 from tests.simulation.etcd_session import IN_DOUBT, EtcdSession
-from tests.simulation.etcd_transactions import transact
+from tests.simulation.etcd_transactions import holds, transact
 from tests.simulation.loop import MS
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class BrokerEtcd:
             case SwapMap():
 
                 def swap(etcd: Etcd) -> object:
-                    if etcd.mod_revision(map_key) != effect.expected_revision:
+                    if not self._is_as_read(etcd, map_key, effect.expected):
                         return 0
                     return etcd.put(map_key, effect.set_map.encode())
 
@@ -252,11 +253,12 @@ class BrokerEtcd:
             case PromoteSelf():
 
                 def promote(etcd: Etcd) -> object:
-                    holds = etcd.mod_revision(map_key) == effect.expected_revision and lease in etcd.leases
-                    holds = holds and (etcd.get(lease_key) is None or not checks.is_lease_key_compared)
-                    for broker, revision in effect.presences:
-                        holds = holds and etcd.mod_revision(keys.presence(set_name, broker)) == revision
-                    if not holds:
+                    is_possible = self._is_as_read(etcd, map_key, effect.expected) and lease in etcd.leases
+                    is_possible &= etcd.get(lease_key) is None or not checks.is_lease_key_compared
+                    for broker, incarnation, revision in effect.presences:
+                        read = MapRead(revision, incarnation.encode())
+                        is_possible &= self._is_as_read(etcd, keys.presence(set_name, broker), read)
+                    if not is_possible:
                         return 0
                     etcd.put(lease_key, effect.set_map.primary_incarnation.encode(), lease)
                     return etcd.put(map_key, effect.set_map.encode())
@@ -266,7 +268,7 @@ class BrokerEtcd:
                 holder = effect.incarnation.encode()
 
                 def restore(etcd: Etcd, key_revision: int) -> object:
-                    is_same = etcd.mod_revision(map_key) == effect.expected_revision
+                    is_same = self._is_as_read(etcd, map_key, effect.expected)
                     if (
                         not is_same
                         or etcd.mod_revision(lease_key) != key_revision
@@ -274,7 +276,7 @@ class BrokerEtcd:
                     ):
                         return 0
                     etcd.put(lease_key, holder, lease)
-                    return effect.expected_revision
+                    return effect.expected.revision
 
                 def found(key: object) -> None:
                     revision = key.mod_revision if isinstance(key, Entry) and key.value == holder else 0
@@ -304,6 +306,11 @@ class BrokerEtcd:
                 self._ask_decision(effect)
             case ListParticipants():
                 self._list_participants(effect)
+
+    def _is_as_read(self, etcd: Etcd, key: str, read: MapRead) -> bool:
+        """As `as_read`."""
+        compares = as_read(key, read.value, read.revision)
+        return all(holds(etcd, one) for one in self._world.parts.compared(compares))
 
     def _put_presence(self, effect: PutPresence) -> None:
         """Repeated until etcd has answered, unless the replica has another name by then."""
@@ -345,12 +352,13 @@ class BrokerEtcd:
                 stamps,
                 stamped.mod_revision if stamped else 0,
                 not self._roll_call.is_answered(stamps, sent_ms),
+                stamped.value if stamped else b"",
             )
 
         def take(result: object) -> None:
             view = result if isinstance(result, LogView) and not result.is_set_back else None
             if view is not None and view.is_unattested and view.has_nothing and looks:
-                self._call_the_roll(view.stamps, view.stamps_revision, view.revision)
+                self._call_the_roll(view)
                 self._world.loop.after(REREAD_US, self._broker.post, self._ask_decision, effect, looks - 1)
                 return
             self._broker.feed(DecisionHeard(effect.set_name, effect.request, effect.transaction, view))
@@ -375,16 +383,23 @@ class BrokerEtcd:
         """As if another branch had just found nothing."""
         entry = self._value(self._keys.stamps)
         assert entry is not None, "there are witnesses"
-        self._call_the_roll(Stamps.decode(entry.value), entry.mod_revision, self.session.revision)
+        view = LogView(
+            stamps=Stamps.decode(entry.value),
+            stamps_revision=entry.mod_revision,
+            stamps_value=entry.value,
+            revision=self.session.revision,
+        )
+        self._call_the_roll(view)
 
-    def _call_the_roll(self, stamps: Stamps, stamps_revision: int, revision: int) -> None:
+    def _call_the_roll(self, view: LogView) -> None:
         """As `RollCalls.call`."""
         sent_ms = self._world.loop.now_us // MS
-        asked = self._roll_call.call(stamps, revision, sent_ms)
+        asked = self._roll_call.call(view.stamps, view.revision, sent_ms)
         if asked is None:
             return
         stamp, called = asked
-        compares = [ModRevisionEquals(self._keys.stamps, stamps_revision)]
+        is_as_read = as_read(self._keys.stamps, view.stamps_value, view.stamps_revision)
+        compares = self._world.parts.compared(is_as_read)
 
         def take(result: object) -> None:
             if isinstance(result, TransactionResult) and result.succeeded:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.core.branch_names import GenerationTag, generation_tag
 from lockstep.core.decision_log import DecisionKeys, LogView
-from lockstep.runtime.etcd_values import Entry, Get, GetDone, ModRevisionEquals, Put, TransactionResult
+from lockstep.runtime.etcd_values import Entry, Get, GetDone, Put, TransactionResult, as_read
 from services.coordinator.core.messages import (
     Decide,
     DeleteTransaction,
@@ -163,7 +163,8 @@ class CoordinatorEtcd:
         if asked is None:
             return
         stamp, called = asked
-        compares = [ModRevisionEquals(key, view.stamps_revision)]
+        is_as_read = as_read(key, view.stamps_value, view.stamps_revision)
+        compares = self._world.parts.compared(is_as_read)
 
         def take(result: object) -> None:
             if isinstance(result, TransactionResult) and result.succeeded:

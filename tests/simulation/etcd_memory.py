@@ -9,7 +9,7 @@ from lockstep.core.effects import MarkSetBack
 from lockstep.core.ids import BrokerId, DiskId, SetName
 from lockstep.core.stamps import NO_STAMPS, Stamp, Stamps
 from lockstep.runtime.etcd_memory import REMEMBERED_EVERY_MS
-from lockstep.runtime.etcd_values import ModRevisionEquals, Operation, Put, TransactionResult
+from lockstep.runtime.etcd_values import Operation, Put, TransactionResult, as_read
 from services.broker.core.witness import EtcdSeen, StampsWritten
 from tests.simulation.etcd import Etcd
 from tests.simulation.etcd_session import IN_DOUBT
@@ -92,7 +92,7 @@ class EtcdMemory:
         if self._is_writing or self._keys.set_back in session.view:
             return
         entry = session.view.get(self._keys.stamps)
-        revision = entry.mod_revision if entry is not None else 0
+        revision, value = (entry.mod_revision, entry.value) if entry is not None else (0, b"")
         present = {
             BrokerId(key.removeprefix(self._keys.witnesses)): entry.value.decode()
             for key, entry in session.view.items()
@@ -102,9 +102,9 @@ class EtcdMemory:
         wanted = self._keeper.look(seen, lease, self._now_ms())
         if wanted is not None and all(one.has_compared for one in self._broker.replicas.values()):
             self._is_writing = True
-            self._put(wanted, revision, lease)
+            self._put(wanted, revision, value, lease)
 
-    def _put(self, wanted: StampsWritten, revision: int, lease: int) -> None:
+    def _put(self, wanted: StampsWritten, revision: int, value: bytes, lease: int) -> None:
         operations: list[Operation] = [Put(self._keys.stamps, wanted.stamps.encode())]
         if wanted.token:
             operations.append(Put(self._keys.witness(self._broker.broker), wanted.token.encode(), lease))
@@ -119,7 +119,7 @@ class EtcdMemory:
             if entry is not None and entry.mod_revision > revision:
                 self._write(self.stamps)
 
-        compares = [ModRevisionEquals(self._keys.stamps, revision)]
+        compares = self._broker.world.parts.compared(as_read(self._keys.stamps, value, revision))
         self._etcd.session.call(
             lambda etcd: transact(etcd, compares, operations), lambda result: self._broker.post(take, result)
         )

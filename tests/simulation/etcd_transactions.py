@@ -33,12 +33,12 @@ def transact(
     otherwise: Sequence[Operation] = (),
 ) -> TransactionResult | None:
     """To be called inside `Etcd.execute`; None: a lease that it names is gone, and nothing was done."""
-    holds = all(_holds(etcd, compare) for compare in compares)
-    executed = operations if holds else otherwise
+    is_so = all(holds(etcd, compare) for compare in compares)
+    executed = operations if is_so else otherwise
     if any(isinstance(one, Put) and one.lease_id and one.lease_id not in etcd.leases for one in executed):
         return None
     responses = [_do(etcd, one) for one in executed]
-    return TransactionResult(holds, etcd.revision, responses)
+    return TransactionResult(is_so, etcd.revision, responses)
 
 
 def entries(etcd: Etcd, prefix: str) -> list[Entry]:
@@ -46,7 +46,8 @@ def entries(etcd: Etcd, prefix: str) -> list[Entry]:
     return [_entry(etcd, key) for key, _ in etcd.prefix(prefix)]
 
 
-def _holds(etcd: Etcd, compare: Compare) -> bool:
+def holds(etcd: Etcd, compare: Compare) -> bool:
+    """Whether it is so now."""
     entry = etcd.get(compare.key)
     match compare:
         case ModRevisionEquals():
@@ -69,7 +70,7 @@ def _do(etcd: Etcd, operation: Operation) -> OperationDone:
         case Get():
             return GetDone(_entry(etcd, operation.key) if etcd.get(operation.key) is not None else None)
         case Transact():
-            succeeded = all(_holds(etcd, compare) for compare in operation.compares)
+            succeeded = all(holds(etcd, compare) for compare in operation.compares)
             chosen = operation.on_success if succeeded else operation.on_failure
             return TransactDone(succeeded, [_do(etcd, one) for one in chosen])
 

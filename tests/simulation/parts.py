@@ -1,11 +1,12 @@
 """What a world is built of. A mutation is a world with one part exchanged, nothing else (tests/simulation/mutations)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.roll_call import RollCall
+from lockstep.runtime.etcd_values import Compare, ValueEquals
 from services.broker.core.lease_keeper import LeaseKeeper, LeaseSettings
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
@@ -35,5 +36,11 @@ class Parts:
     """The driver drops what it would tell a client after the lease's end (DESIGN R6)."""
     is_lease_key_compared: bool = True
     """A promotion's transaction compares that the lease key is absent (DESIGN R5)."""
+    are_values_compared: bool = True
+    """What is written to etcd in the place of what was read there compares that by value, too (DESIGN R1)."""
     prepare: Callable[["World"], None] | None = None
     """Called with the world before anything happens in it."""
+
+    def compared(self, compares: Sequence[Compare]) -> Sequence[Compare]:
+        """What of these compares etcd is asked for."""
+        return [one for one in compares if self.are_values_compared or not isinstance(one, ValueEquals)]

@@ -17,8 +17,10 @@ class Candidacy:
 
     target: SetMap
     """The entry to be."""
-    presences: tuple[tuple[BrokerId, int], ...]
-    """(broker, mod_revision its presence key must have, 0: absent): no member that kept its memory may be there."""
+    presences: tuple[tuple[BrokerId, Incarnation, int], ...]
+    """(broker, incarnation and mod_revision that its presence key must have, 0: absent): no member that kept its memory may be
+    there.
+    """
     is_restarted: bool
 
 
@@ -43,13 +45,14 @@ def candidacy(
         return None
     others = tuple(entry for entry in set_map.in_sync if entry != own)
     is_restarted = not (standing.is_memory_whole and own.incarnation == standing.incarnation)
-    compared: tuple[tuple[BrokerId, int], ...] = ()
+    compared: tuple[tuple[BrokerId, Incarnation, int], ...] = ()
     if is_restarted:
         for entry in others:
             presence = presences.get(entry.broker)
             if presence is not None and presence[0] == entry.incarnation:
                 return None
-        compared = tuple((entry.broker, presences.get(entry.broker, ("", 0))[1]) for entry in others)
+        absent = Incarnation(""), 0
+        compared = tuple((entry.broker, *presences.get(entry.broker, absent)) for entry in others)
     # The dead primary goes, unless that leaves too few (R5).
     without_primary = tuple(entry for entry in others if entry.broker != set_map.primary)
     if len(without_primary) + 1 >= set_map.min_in_sync:

@@ -564,7 +564,7 @@ class Replica:
         if self._facts.is_set_back and not self.primary.is_followed_by_all:
             # Somebody may have led since, and etcd does not know.
             return
-        restore = self._lease.restore(self.primary.membership.revision, self.incarnation, now)
+        restore = self._lease.restore(self.primary.membership.read, self.incarnation, now)
         if restore is not None:
             self._effects.append(restore)
 

@@ -7,7 +7,7 @@ loss was accepted in whichever set since (the same lineage), or because the entr
 """
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.effects import TellStore
+from lockstep.core.effects import MapRead, TellStore
 from lockstep.core.etcd_comparison import EtcdComparison
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
@@ -48,6 +48,11 @@ class SetFacts:
         """A primary or an operator has said that the disk is of this history, since it was opened."""
         self._remembered = (0, "", 0, "")
         """(revision, generation, etcd's own revision, stamp) that the store has, or was told."""
+
+    @property
+    def read(self) -> MapRead:
+        """The entry as it was read, or written."""
+        return MapRead(self.revision, self._map_bytes)
 
     @property
     def generation(self) -> str:

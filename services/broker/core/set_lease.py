@@ -7,7 +7,7 @@ put under an earlier lease ends with that one, and is put again under the presen
 from collections.abc import Callable
 
 from lockstep.core.clock import Now
-from lockstep.core.effects import RestoreLeaseKey
+from lockstep.core.effects import MapRead, RestoreLeaseKey
 from lockstep.core.ids import Incarnation, SetName
 from lockstep.core.inputs import LeaseExtended, Verdict
 
@@ -56,12 +56,12 @@ class SetLease:
         """The key is not this replica's any more."""
         self._key_lease_id = self._request = 0
 
-    def restore(self, revision: int, holder: Incarnation, now: Now) -> RestoreLeaseKey | None:
+    def restore(self, entry: MapRead, holder: Incarnation, now: Now) -> RestoreLeaseKey | None:
         """The effect that puts the key under the present lease, if it is time to ask for it."""
         if self.is_key_held or self._request or not self.lease_id or now.boottime_ms < self._not_before_ms:
             return None
         self._request, self._request_lease_id = self._next_request(), self.lease_id
-        return RestoreLeaseKey(self._set_name, self._request, revision, holder)
+        return RestoreLeaseKey(self._set_name, self._request, entry, holder)
 
     def answered(self, request: int, verdict: Verdict, now: Now) -> bool:
         """etcd's answer to `restore`; answers whether it was meant for that."""

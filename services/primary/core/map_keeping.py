@@ -59,7 +59,7 @@ class MapKeeping:
             self._request += 1
             membership.sent(target)
             set_name = self._context.state.set_name
-            self._context.effects.append(SwapMap(set_name, self._request, membership.revision, target))
+            self._context.effects.append(SwapMap(set_name, self._request, membership.read, target))
 
     def map_seen(self, given: MapSeen) -> None:
         """The entry as read or watched; raises `ReignOver` when it is not this reign's."""

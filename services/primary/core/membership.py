@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.effects import MapRead
 from lockstep.core.ids import BrokerId, DiskId, LogIndex
 
 _Members = tuple[tuple[Member, ...], tuple[Member, ...]]
@@ -108,6 +109,11 @@ class Membership:
         """The swap is on its way: from now on its members count too."""
         self._targets.append(target)
         self.swap_state = SwapState.SENT
+
+    @property
+    def read(self) -> MapRead:
+        """The entry as etcd has it: all of this epoch were written by this process."""
+        return MapRead(self.revision, self.set_map.encode())
 
     def confirmed(self, set_map: SetMap, revision: int) -> None:
         """A swap of this process landed: older ones can never land any more."""

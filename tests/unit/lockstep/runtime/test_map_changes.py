@@ -1,10 +1,13 @@
 """What a broker writes to etcd about its sets, where etcd executes it late (DESIGN R6)."""
 
+import dataclasses
 from typing import cast
 
+import pytest
+
 from lockstep.core.cluster_map import Keys, SetMap
-from lockstep.core.effects import MarkSetBack, RestoreLeaseKey
-from lockstep.core.ids import BrokerId, DiskId, Incarnation, LogIndex, SetName
+from lockstep.core.effects import MapRead, MarkSetBack, PromoteSelf, RestoreLeaseKey, SwapMap
+from lockstep.core.ids import BrokerId, DiskId, Incarnation, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
 from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.runtime.etcd import EtcdClient
@@ -32,7 +35,7 @@ async def test_a_lease_key_restored_late_does_not_take_it_from_the_lease_that_ha
     )
 
     async def restore(request: int) -> Verdict:
-        changes.perform(RestoreLeaseKey(SET, request, LogIndex(map_revision), holder))
+        changes.perform(RestoreLeaseKey(SET, request, MapRead(map_revision, b"map"), holder))
         await changes.settled(SET)
         answered = answers[-1]
         assert isinstance(answered, SwapAnswered)
@@ -117,3 +120,40 @@ async def test_a_stamp_that_etcd_lacks_is_told_although_its_revision_has_passed_
         == b"the disk d of a has seen the stamp p/2/101, which etcd lacks at 105"
     )
     await changes.close()
+
+
+@pytest.mark.parametrize("changed", ["entry", "presence", "nothing"])
+async def test_a_revision_that_etcd_has_given_to_something_else_is_not_what_was_read(changed: str) -> None:
+    """It was restored from a backup, and others have written to it since, as much as it had had."""
+    etcd = EtcdInMemory()
+    answers: list[object] = []
+    before, presence = entry(1, member("a"), member("b")), KEYS.presence(SET, BrokerId("b"))
+    etcd.put(presence, b"b.0")
+    present = etcd.revision
+    etcd.put(KEYS.set_map(SET), before.encode())
+    others = {"entry": KEYS.set_map(SET), "presence": presence}
+    read = MapRead(etcd.revision, before.encode())
+    if changed in others:
+        etcd.entries[others[changed]] = dataclasses.replace(etcd.entries[others[changed]], value=b"other")
+
+    async def read_set(_: SetName) -> None:
+        """It is read."""
+
+    changes = MapChanges(cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: 1, read_set, answers.append)
+    presences = ((BrokerId("b"), Incarnation("b.0"), present),)
+    changes.perform(RestoreLeaseKey(SET, 1, read, Incarnation("a.0")))
+    await changes.settled(SET)
+    etcd.entries.pop(KEYS.set_lease(SET), None)
+    changes.perform(PromoteSelf(SET, 2, read, entry(2, member("a")), presences))
+    changes.perform(SwapMap(SET, 3, read, entry(1, member("a"))))
+    await changes.settled(SET)
+    await changes.close()
+    done = [one.verdict is Verdict.DONE for one in answers if isinstance(one, SwapAnswered)]
+    assert (
+        done
+        == {
+            "entry": [False, False, False],
+            "presence": [True, False, True],
+            "nothing": [True, True, False],
+        }[changed]
+    )

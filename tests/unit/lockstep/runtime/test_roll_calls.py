@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from lockstep.core.cluster_map import Keys
+from lockstep.core.decision_log import LogView
 from lockstep.core.ids import BrokerId
 from lockstep.core.roll_call import RollCall
 from lockstep.core.stamps import NO_STAMPS, Stamps
@@ -61,7 +62,11 @@ async def test_a_call_behind_one_in_doubt_does_not_hide_it(is_given_up: bool) ->
 
 
 async def _call(etcd: EtcdInMemory, calls: RollCalls) -> None:
-    await calls.call(BACKUP, etcd.entries[KEY].mod_revision, etcd.revision)
+    read = etcd.entries[KEY]
+    view = LogView(
+        stamps=BACKUP, stamps_revision=read.mod_revision, stamps_value=read.value, revision=etcd.revision
+    )
+    await calls.call(view)
 
 
 def _stamps(etcd: EtcdInMemory) -> Stamps:

@@ -63,7 +63,7 @@ def test_who_may_be_promoted(
 def test_a_restarted_one_has_the_absence_of_every_other_memory_compared_again() -> None:
     found = candidacy(entry(1, A, B, C), standing(B1, False), present(member("c", 4)))
     assert found is not None
-    assert found.presences == (("a", 0), ("c", 5))
+    assert found.presences == (("a", "", 0), ("c", "c.4", 5))
 
 
 def test_one_that_kept_its_memory_compares_nobody() -> None:

@@ -74,7 +74,7 @@ def asking(*others: Member, primary: Member = OLD, min_in_sync: int = 1) -> Repl
 def test_a_disk_that_the_map_names_begins_a_new_epoch_and_serves_when_its_record_is_committed() -> None:
     bench = asking()
     (asked,) = bench.wanted(PromoteSelf)
-    assert (asked.set_map.epoch, asked.set_map.in_sync, asked.expected_revision) == (2, (bench.own(),), 10)
+    assert (asked.set_map.epoch, asked.set_map.in_sync, asked.expected.revision) == (2, (bench.own(),), 10)
     assert bench.replica.primary is None
     bench.answer(Verdict.DONE, 11)
     assert bench.replica.is_serving
@@ -113,7 +113,7 @@ def test_a_restarted_member_waits_for_one_that_kept_its_memory() -> None:
     assert bench.wanted(PromoteSelf) == []
     bench.see_presences(member("b", 1))
     (asked,) = bench.wanted(PromoteSelf)
-    assert asked.presences == (("b", 5), ("c", 0))
+    assert asked.presences == (("b", "b.1", 5), ("c", "", 0))
 
 
 def test_a_promotion_in_doubt_is_confirmed_by_the_entry_that_it_wrote() -> None:
@@ -181,7 +181,7 @@ def test_a_primary_without_its_lease_serves_again_when_its_key_is_back_under_a_n
     assert bench.wanted(RestoreLeaseKey) == []
     bench.hold_lease(8)
     (restore,) = bench.wanted(RestoreLeaseKey)
-    assert restore.expected_revision == 11
+    assert restore.expected.revision == 11
     assert bench.replica.primary is not None
     assert bench.replica.primary.streams.serve_until_ms <= bench.now.boottime_ms
     bench.answer(Verdict.DONE, 11)

@@ -68,9 +68,8 @@ def test_an_installed_snapshot_is_the_set() -> None:
     rig = StoreRig()
     first = rig.open()
     rig.append_ok(frame(1), frame(2))
-    *_, installed = [
-        answer for request in installation(50, 2, ((Epoch(1), 7),)) for answer in rig.ask(request)
-    ]  # type: ignore[arg-type]
+    requests = installation(50, reigns=((Epoch(1), 7),))
+    *_, installed = [answer for request in requests for answer in rig.ask(request)]  # type: ignore[arg-type]
     assert isinstance(installed, Installed)
     assert installed.log_end == 50
     assert rig.append_ok(content_frame(51), epoch=2) == 51

@@ -1,6 +1,7 @@
 """A set's lease key: the right to serve is there only under the very lease that the process holds (R6)."""
 
 from lockstep.core.clock import Now
+from lockstep.core.effects import MapRead
 from lockstep.core.ids import Incarnation
 from lockstep.core.inputs import LeaseExtended, Verdict
 from services.broker.core.set_lease import SetLease
@@ -8,6 +9,7 @@ from tests.unit.services.replicas import SET
 
 NOW = Now(500, 0)
 HOLDER = Incarnation("a.0")
+ENTRY = MapRead(10, b"map")
 
 
 def lease_under(lease_id: int) -> SetLease:
@@ -28,7 +30,7 @@ def test_a_promotion_that_landed_under_an_earlier_lease_gives_no_right() -> None
     lease.extended(LeaseExtended(SET, 2, 4_000))
     lease.put(1)
     assert not is_held(lease)
-    restore = lease.restore(10, HOLDER, NOW)
+    restore = lease.restore(ENTRY, HOLDER, NOW)
     assert restore is not None
     lease.answered(restore.request, Verdict.DONE, NOW)
     assert is_held(lease)
@@ -46,7 +48,7 @@ def test_a_key_goes_with_the_lease_under_which_it_was_put() -> None:
 
 def test_a_restoration_that_is_answered_under_the_next_lease_gives_no_right() -> None:
     lease = lease_under(1)
-    restore = lease.restore(10, HOLDER, NOW)
+    restore = lease.restore(ENTRY, HOLDER, NOW)
     assert restore is not None
     lease.lost()
     lease.extended(LeaseExtended(SET, 2, 4_000))
@@ -56,8 +58,8 @@ def test_a_restoration_that_is_answered_under_the_next_lease_gives_no_right() ->
 
 def test_a_restoration_that_failed_is_asked_for_again_after_a_pause() -> None:
     lease = lease_under(1)
-    restore = lease.restore(10, HOLDER, NOW)
-    assert restore is not None and lease.restore(10, HOLDER, NOW) is None
+    restore = lease.restore(ENTRY, HOLDER, NOW)
+    assert restore is not None and lease.restore(ENTRY, HOLDER, NOW) is None
     lease.answered(restore.request, Verdict.FAILED, NOW)
-    assert lease.restore(10, HOLDER, NOW) is None
-    assert lease.restore(10, HOLDER, Now(NOW.boottime_ms + 100, 0)) is not None
+    assert lease.restore(ENTRY, HOLDER, NOW) is None
+    assert lease.restore(ENTRY, HOLDER, Now(NOW.boottime_ms + 100, 0)) is not None
