@@ -131,6 +131,14 @@ class EpochTable:
         return f"EpochTable({self.entries!r})"
 
 
+def rival_epoch(one: LogOutline, other: LogOutline) -> Epoch | None:
+    """The first epoch that has begun twice, once in each of two logs; None: there is none, as far as their tables tell."""
+    firsts, reigns = dict(one.epochs[1:]), dict(one.reigns)
+    moved = {epoch for epoch, first in other.epochs[1:] if firsts.get(epoch, first) != first}
+    rivals = {epoch for epoch, reign in other.reigns if reigns.get(epoch, reign) != reign}
+    return min(moved | rivals, default=None)
+
+
 def agreement(one: LogOutline, other: LogOutline) -> LogIndex:
     """The highest index up to which two logs are the same.
 

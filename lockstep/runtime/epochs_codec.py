@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lockstep.core.epoch_table import REIGN_MAX, EpochStarts, Reigns
-from lockstep.core.ids import Epoch
+from lockstep.core.ids import Epoch, LogIndex
 from lockstep.wire.v1 import store_pb2
 
 
@@ -13,6 +13,10 @@ def encode_epochs(epochs: EpochStarts, reigns: Reigns) -> list[store_pb2.EpochSt
         store_pb2.EpochStart(epoch=epoch, first_index=first, reign=known.get(epoch, 0))
         for epoch, first in epochs
     ]
+
+
+def decode_epochs(starts: Iterable[store_pb2.EpochStart]) -> EpochStarts:
+    return tuple((Epoch(start.epoch), LogIndex(start.first_index)) for start in starts)
 
 
 def decode_reigns(starts: Iterable[store_pb2.EpochStart]) -> Reigns:

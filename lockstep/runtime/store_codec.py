@@ -11,7 +11,6 @@ from typing import assert_never
 import msgspec
 
 from lockstep.core.effects import ReadMessages
-from lockstep.core.epoch_table import EpochStarts
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
@@ -39,7 +38,7 @@ from lockstep.core.store_protocol import (
     Truncated,
 )
 from lockstep.core.wire_numbers import known
-from lockstep.runtime.epochs_codec import decode_reigns, encode_epochs
+from lockstep.runtime.epochs_codec import decode_epochs, decode_reigns, encode_epochs
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import store_pb2
 
@@ -128,7 +127,9 @@ def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
         case "begin_install":
             begin = message.begin_install
             reigns = decode_reigns(begin.epochs)
-            return BeginInstall(*head, LogIndex(begin.index), _epochs(begin.epochs), begin.time_ms, reigns)
+            return BeginInstall(
+                *head, LogIndex(begin.index), decode_epochs(begin.epochs), begin.time_ms, reigns
+            )
         case "install_items":
             return InstallItems(*head, _unpack(message.install_items.packed_items))
         case "end_install":
@@ -219,7 +220,7 @@ def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
                 *head,
                 disk=DiskId(opened.disk),
                 log_end=LogIndex(opened.log_end),
-                epochs=_epochs(opened.epochs),
+                epochs=decode_epochs(opened.epochs),
                 snapshot_index=LogIndex(opened.snapshot_index),
                 commit_index=LogIndex(opened.commit_index),
                 highest_epoch=Epoch(opened.highest_epoch),
@@ -266,10 +267,6 @@ def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
         etcd_revision=answer.etcd_revision,
         stamp=answer.stamp,
     )
-
-
-def _epochs(starts: Iterable[store_pb2.EpochStart]) -> EpochStarts:
-    return tuple((Epoch(start.epoch), LogIndex(start.first_index)) for start in starts)
 
 
 def _code(number: int) -> ErrorCode:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lockstep.core.ids import BrokerId, DiskId, Epoch, LogIndex
+from lockstep.runtime.epochs_codec import decode_epochs, decode_reigns
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
 from services.broker.core.map_rebuilding import DiskFound, SetPlan, Verdict
@@ -30,6 +31,9 @@ def disk_found(broker: BrokerId, one: store_pb2.SurveyedSet) -> DiskFound:
         one.trouble or one.set.damage,
         one.etcd_revision,
         one.stamp,
+        decode_epochs(one.epochs),
+        decode_reigns(one.epochs),
+        LogIndex(one.set.commit_index),
     )
 
 

@@ -132,8 +132,8 @@ class StatusReport:
         elif core.backup is not None:
             is_in_sync = core.set_map is not None and core.set_map.member(self._broker) is not None
             _describe_backup(report, core.backup, is_in_sync, boottime_ms())
-            epoch = self._own_disk.epoch_ahead(set_name)
-            if epoch is not None:
+            epoch = self._own_disk.epoch_ahead(set_name) or core.backup.fenced_at
+            if epoch:
                 # Its store refuses the epoch of etcd: the replica itself never gets to see what is there.
                 report.trouble = _ahead_of_etcd(f"epoch {epoch}")
             elif self._view.is_set_back and core.is_ahead_of_etcd:

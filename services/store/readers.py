@@ -8,6 +8,7 @@ from typing import Protocol
 
 from lockstep.core.errors import Rejected
 from lockstep.core.ids import Epoch, LogIndex, MessageId, SetName
+from lockstep.runtime.epochs_codec import encode_epochs
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.rpc import Context
 from lockstep.runtime.store_codec import check_set_name, encode_items
@@ -156,4 +157,5 @@ def encode_survey(survey: SetSurveyed) -> store_pb2.SurveyedSet:
         exchanges=survey.exchanges,
         etcd_revision=survey.etcd_revision,
         stamp=survey.stamp,
+        epochs=encode_epochs(survey.epochs, survey.reigns),
     )

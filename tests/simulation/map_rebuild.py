@@ -193,6 +193,9 @@ def _disk(broker: BrokerId, one: SetSurveyed) -> DiskFound:
         status.damage,
         one.etcd_revision,
         one.stamp,
+        one.epochs,
+        one.reigns,
+        status.commit_index,
     )
 
 

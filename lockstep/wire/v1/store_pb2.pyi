@@ -849,6 +849,7 @@ class SurveyedSet(_message.Message):
     TROUBLE_FIELD_NUMBER: _builtins.int
     ETCD_REVISION_FIELD_NUMBER: _builtins.int
     STAMP_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
     last_epoch: _builtins.int
     """Epoch of the log's last record; 0: the log is empty."""
     map_bytes: _builtins.bytes
@@ -867,6 +868,10 @@ class SurveyedSet(_message.Message):
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def exchanges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]:
+        """Of its log; empty beside records: not told."""
+
     def __init__(
         self,
         *,
@@ -880,10 +885,11 @@ class SurveyedSet(_message.Message):
         trouble: _builtins.str = ...,
         etcd_revision: _builtins.int = ...,
         stamp: _builtins.str = ...,
+        epochs: _abc.Iterable[Global___EpochStart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["set", b"set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["etcd_revision", b"etcd_revision", "exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "stamp", b"stamp", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "etcd_revision", b"etcd_revision", "exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "stamp", b"stamp", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

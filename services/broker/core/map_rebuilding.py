@@ -4,7 +4,8 @@ Law: what was acknowledged is in the log with the highest (epoch of its last rec
 to: whoever led the last epoch wrote everything to its own disk. So every configured broker's disk is asked, or left out by its
 name, explicitly (another disk in the place of one that was in sync is not that disk); and only disks whose logs end as the best
 one's does are named, the others come back as learners. Epochs of which only a disk knew that is left out are never given again.
-Where an etcd that was set back let one begin twice, an operator says which of its two logs goes.
+Where an etcd that was set back let one begin twice, or a disk knows that more was acknowledged than the log has that would go on,
+an operator says which of the two goes; also where that is led.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns, agreement, rival_epoch
 from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
 from lockstep.core.stamps import NO_STAMPS, Stamp, Stamps
@@ -40,6 +42,15 @@ class DiskFound:
     """The highest of etcd itself that it was told, in `generation`; 0: none."""
     stamp: str = ""
     """The newest of etcd that it was told; "": none."""
+    epochs: EpochStarts = ()
+    """Of its log; (): not known."""
+    reigns: Reigns = ()
+    commit_index: LogIndex = LogIndex(0)
+    """The highest that it knows: so much was acknowledged."""
+
+    @property
+    def outline(self) -> LogOutline:
+        return LogOutline(self.epochs, self.log_end, self.reigns)
 
     @property
     def is_used(self) -> bool:
@@ -161,6 +172,10 @@ def plan_set(
             "(--without), and let its broker begin with an empty one"
         )
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
+    best = max(usable, key=_place)
+    alone = _known_alone([disk for disk in disks if disk.broker not in without], best)
+    if alone:
+        return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=alone, unheard=unheard)
     entry = _entry(
         newest, usable, epoch, by, is_forked=etcd.set_map is not None or _rivals(disks) is not None
     )
@@ -182,14 +197,20 @@ def _led(
             etcd.set_map is not None and remembered is not None and remembered.is_rival_of(etcd.set_map)
         )
         if disk.highest_epoch > epoch or disk.map_revision > etcd.revision or is_rival:
-            leader = etcd.set_map.primary if etcd.set_map is not None else "somebody"
+            primary = etcd.set_map.primary if etcd.set_map is not None else "somebody"
             which = "another" if is_rival else "a later"
             problem = (
-                f"etcd says that {leader} leads epoch {epoch}, and the disk of {disk.broker} has seen {which} entry of the map: "
-                f"run it again when that lease has ended; where it does not end, stop {leader} and start it again"
+                f"etcd says that {primary} leads epoch {epoch}, and the disk of {disk.broker} has seen {which} entry of the map: "
+                f"run it again when that lease has ended; where it does not end, stop {primary} and start it again"
             )
             return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, is_lead_doubtful=True)
-    return SetPlan(set_name, Verdict.LED, disks=disks, is_lead_doubtful=etcd.is_set_back)
+    leader = next(
+        (disk for disk in disks if etcd.set_map is not None and disk.broker == etcd.set_map.primary), None
+    )
+    kept = [disk for disk in disks if disk.broker not in without]
+    problem = _known_alone(kept, leader) if leader is not None else ""
+    verdict = Verdict.STUCK if problem else Verdict.LED
+    return SetPlan(set_name, verdict, disks=disks, problem=problem, is_lead_doubtful=etcd.is_set_back)
 
 
 def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
@@ -219,6 +240,29 @@ def _rivals(disks: Sequence[DiskFound]) -> tuple[BrokerId, BrokerId, Epoch] | No
     return None
 
 
+def _known_alone(disks: Sequence[DiskFound], best: DiskFound) -> str:
+    """What one of the disks knows to have been acknowledged, or may know, and the best one lacks, in words; "": nothing."""
+    for disk in disks:
+        if disk.trouble or best.trouble or disk.disk == best.disk or not (disk.epochs and best.epochs):
+            continue
+        agreed, twice = agreement(disk.outline, best.outline), rival_epoch(disk.outline, best.outline)
+        # The best one's may be surveyed before it had what this one knows already.
+        if twice is None and agreed >= min(disk.commit_index, best.log_end):
+            continue
+        has_begun = f"epoch {twice} has begun twice: " if twice is not None else ""
+        known = f", and {disk.commit_index} was acknowledged" if disk.commit_index > agreed else ""
+        return (
+            f"{has_begun}behind index {agreed} the disk of {disk.broker} has another log than that of {best.broker}, up to index "
+            f"{disk.log_end}{known}: one of them has to be given up (--without), and who leads to be stopped for that"
+        )
+    return ""
+
+
+def _place(disk: DiskFound) -> tuple[Epoch, LogIndex]:
+    """The higher, the more it has."""
+    return disk.last_epoch, disk.log_end
+
+
 def _epoch(newest: SetMap, etcd: EtcdKnows, disks: Sequence[DiskFound], epochs_on: int) -> Epoch:
     """The epoch of the entry: above all that were ever given."""
     known = [newest.epoch, *(disk.highest_epoch for disk in disks)]
@@ -230,8 +274,8 @@ def _epoch(newest: SetMap, etcd: EtcdKnows, disks: Sequence[DiskFound], epochs_o
 def _entry(
     newest: SetMap, usable: Sequence[DiskFound], epoch: Epoch, by: Incarnation, is_forked: bool
 ) -> SetMap:
-    best = max((disk.last_epoch, disk.log_end) for disk in usable)
-    named = [disk for disk in usable if (disk.last_epoch, disk.log_end) == best]
+    best = max(map(_place, usable))
+    named = [disk for disk in usable if _place(disk) == best]
     return SetMap(
         set_name=newest.set_name,
         epoch=epoch,

@@ -5,6 +5,7 @@ Law: readers see nothing beyond the commit index (DESIGN R11), and none of them 
 
 from dataclasses import dataclass
 
+from lockstep.core.epoch_table import EpochStarts, Reigns
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, LogIndex, MessageId, SetName
 from lockstep.core.store_protocol import StateItem
@@ -132,6 +133,9 @@ class SetSurveyed:
     """The highest of etcd that this disk was told, in `generation`; 0: none."""
     stamp: str = ""
     """The newest of etcd that this disk was told; "": none."""
+    epochs: EpochStarts = ()
+    reigns: Reigns = ()
+    """Of `epochs`, as far as they are known."""
 
 
 AnyReaderRequest = FenceSet | SurveySet | ReadItems | ReadFrames | ReadContents

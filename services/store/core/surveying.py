@@ -67,6 +67,8 @@ def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
         tuple(sorted(names.exchanges.values())),
         meta.etcd_revision,
         meta.stamp,
+        tuple(journal.epochs.entries) if journal is not None else (),
+        journal.epochs.reigns if journal is not None else (),
     )
 
 

@@ -27,5 +27,6 @@ MUTATION = Mutation(
     (
         "epoch_begun_twice_at_one_index/loss is accepted",
         "epoch_begun_twice_at_one_index/another epoch has begun since",
+        "epoch_begun_twice_at_one_index/the disk remembers nothing",
     ),
 )

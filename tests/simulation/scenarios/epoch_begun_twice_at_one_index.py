@@ -2,19 +2,23 @@
 
 etcd is backed up, and C cut off, which misses no message. A dies; B leads epoch 2, acknowledges messages, and dies. etcd comes
 back from the backup, and C is promoted: it begins epoch 2 at the very index at which B did, acknowledges others, and dies. (a) B
-has etcd say that it was set back. An operator gives up what B has, takes C's disk for the set, and rebuilds the map, in which B's
-disk remembers nothing to be compared. (b) C leads on, in the next epoch; and B's disk remembers nothing of etcd but the entry, of
-an epoch that is over. By epochs and indexes all of B's log is C's. It is not, from where epoch 2 begins on: B gets C's.
+has etcd say that it was set back. An operator takes C's disk for the set, and rebuilds the map, in which B's disk remembers
+nothing to be compared. (b) C leads the next epoch before B is there, which is above all that B has seen; the map is rebuilt as in
+(a). (c) The same, and B's disk remembers nothing of etcd but the entry, of an epoch that is over. By epochs and indexes all of
+B's log is C's. It is not, from where epoch 2 begins on. So the map is not rebuilt before an operator has given up what B has; and
+B gets C's.
 """
+
+from collections.abc import Callable
 
 from lockstep.core.ids import LogIndex
 from tests.simulation.options import Options
 from tests.simulation.promises import Promise
-from tests.simulation.staging.rebuilt_map import rebuild_map
+from tests.simulation.staging.rebuilt_map import rebuild_map, try_to_rebuild_map
 from tests.simulation.staging.restored_etcd import forget_etcd, others_write
 from tests.simulation.staging.stage import ETCD, SET, A, B, C, Stage, calm
 
-CASES = ("loss is accepted", "another epoch has begun since")
+CASES = ("loss is accepted", "another epoch has begun since", "the disk remembers nothing")
 
 
 def options() -> Options:
@@ -53,23 +57,33 @@ def play(stage: Stage, case: str) -> None:
     stage.mend(C, A, B)
     if case == "loss is accepted":
         stage.revive(B)
-        stage.until(
-            lambda: world.etcd.get(world.keys.set_back) is not None, what="the word that it was set back"
-        )
+        stage.until(_is_told(stage), what="the word that it was set back")
         stage.revive(C)
         stage.accept_loss(C, end)
         stage.serves(C)
-        rebuild_map(stage, "00000003-generation")
     else:
         stage.revive(C)
         stage.serves(C)
         stage.expect(stage.epoch == 3, "C begins another epoch")
-        forget_etcd(world.disks[B])
+        if case == "the disk remembers nothing":
+            forget_etcd(world.disks[B])
         stage.revive(B)
+    if case != "the disk remembers nothing":
+        stage.until(_is_told(stage), what="the word that it was set back")
+        stage.run(1)
+        is_rebuilt = try_to_rebuild_map(stage, "00000003-generation")
+        stage.expect(not is_rebuilt, "nobody but an operator says that what B has goes")
+        if not is_rebuilt:
+            rebuild_map(stage, "00000003-generation", B)
     stage.mend(C, "c1")
     stage.revive(A)
     stage.whole(60)
     stage.expect(len(other.browse("a")) == 6, "what was acknowledged in the history that goes on is there")
+
+
+def _is_told(stage: Stage) -> Callable[[], bool]:
+    world = stage.world
+    return lambda: world.etcd.get(world.keys.set_back) is not None
 
 
 def _give_up(stage: Stage, after: LogIndex, lost: list[Promise]) -> None:

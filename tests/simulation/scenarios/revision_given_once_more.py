@@ -2,8 +2,8 @@
 
 A leads {A, B}, for C was cut off and does not know that. A loses B, and is cut off from etcd at the moment at which it takes B
 out of the set: that is still on its way. etcd comes back from a backup that is older than C's removal. A's lease ends, so C
-begins the next epoch, and is alone in the set in the end; the entry that says so gets, by chance, the very revision of the one that A
-knew. Messages are acknowledged. Then A's change arrives. It is for another entry: it does nothing.
+begins the next epoch, and is alone in the set in the end; the entry that says so gets, by chance, the very revision of the one
+that A knew. Messages are acknowledged. Then A's change arrives. It is for another entry: it does nothing.
 """
 
 from lockstep.core.effects import AnyEffect, SwapMap

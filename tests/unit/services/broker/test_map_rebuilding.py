@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.epoch_table import EpochStarts
 from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
 from services.broker.core.map_rebuilding import (
@@ -236,6 +237,60 @@ def test_an_epoch_that_has_begun_twice_is_found_however_far_etcd_has_come() -> N
     assert plan(*disks, etcd=known).verdict is Verdict.STUCK
     found = plan(*disks, etcd=replace(known, is_led=True))
     assert found.verdict is Verdict.STUCK and "has seen another entry of the map" in found.problem
+
+
+COMMON = ((Epoch(1), LogIndex(1)), (Epoch(4), LogIndex(50)))
+LATER = (*COMMON[:1], (Epoch(5), LogIndex(51)))
+
+
+def told_log(
+    broker: str, log_end: int, commit: int, epochs: EpochStarts = COMMON, reign: int = 7
+) -> DiskFound:
+    last = epochs[-1][0]
+    reigns = ((last, reign),) if reign else ()
+    return disk(
+        broker,
+        last,
+        log_end,
+        epochs=epochs,
+        reigns=reigns,
+        commit_index=LogIndex(commit),
+        highest_epoch=Epoch(5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        (told_log("B3", 90, 90), ""),
+        (told_log("B3", 95, 90), ""),
+        (told_log("B3", 80, 80), ""),
+        (told_log("B3", 90, 49, reign=8), "epoch 4 has begun twice: behind index 49 the disk of B3 "),
+        (told_log("B3", 90, 49, (*COMMON[:1], (Epoch(4), LogIndex(51)))), "epoch 4 has begun twice: "),
+        (
+            told_log("B3", 90, 50, LATER),
+            "behind index 49 the disk of B1 has another log than that of B3, up to ",
+        ),
+        (told_log("B3", 90, 90, reign=0), ""),
+        (replace(told_log("B3", 90, 90, reign=8), trouble="a hole"), ""),
+        (replace(told_log("B3", 90, 90, reign=8), epochs=()), ""),
+    ],
+)
+def test_what_was_acknowledged_and_only_another_disk_has_is_an_operators_to_give_up(
+    other: DiskFound, problem: str
+) -> None:
+    """Led or not; in a new generation no disk would tell. One that is surveyed a moment later may know more to be committed."""
+    disks = told_log("B1", 90, 90), told_log("B2", 90, 90), other
+    without = ("B3",) if other.trouble else ()
+    found = plan(*disks, without=without)
+    assert (found.verdict is Verdict.STUCK, found.problem.startswith(problem)) == (bool(problem), True)
+    if problem:
+        assert plan(*disks, without=("B3",)).verdict is Verdict.REBUILT
+        assert plan(*disks, without=("B1", "B2")).verdict is Verdict.REBUILT
+    known = EtcdKnows(replace(entry(5), primary=BrokerId("B3")), 30, True, Lineage("other"))
+    found = plan(*disks, etcd=known, without=without)
+    assert found.verdict is (Verdict.STUCK if problem else Verdict.LED)
+    assert plan(*disks, etcd=known, without=("B1", "B2")).verdict is Verdict.LED
 
 
 def test_an_entry_says_whether_an_epoch_may_have_begun_twice() -> None:

@@ -15,7 +15,7 @@ from lockstep.wire.v1 import cluster_pb2 as pb
 from services.broker.own_disk import OwnDisk
 from services.broker.status_report import HASHED_ITEMS, StatusReport, hash_in_turns
 from tests.unit.services.primary.primary_rig import Rig
-from tests.unit.services.replicas import SET, ReplicaBench, leading
+from tests.unit.services.replicas import SET, MemoryStore, ReplicaBench, entry, frames, leading, member, seen
 
 TURNS = 5
 _Report = TypeVar("_Report", bound=StatusReport)
@@ -89,6 +89,17 @@ async def test_a_status_has_hashes_only_if_they_are_asked_for() -> None:
             state.applied,
             state_hash(state) if with_state_hash else "",
         )
+
+
+async def test_a_status_says_that_the_own_store_refuses_an_epoch_for_it_has_seen_a_higher_one() -> None:
+    """etcd was set back while this process lived, or somebody has fenced the disk."""
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), epoch=9))
+    bench.hold_lease()
+    bench.feed(seen(entry(4, member("b"), member("a")), 10))
+    (replica,) = (await report_of(bench, StatusReport).get_status(pb.GetClusterStatusRequest())).replicas
+    assert replica.trouble.startswith(
+        "its disk has seen epoch 9, etcd does not show it: see lockstep cluster rebuild-map"
+    )
 
 
 class Counted(StatusReport):

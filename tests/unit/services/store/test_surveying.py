@@ -1,9 +1,11 @@
 """Surveys: what a disk tells an operator, without anything being changed by the question."""
 
-from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId
+from lockstep.core.ids import BrokerId, Epoch, ExchangeId, LogIndex, QueueId
 from lockstep.core.records import AnyRecord, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
 from lockstep.core.store_protocol import RememberMap
+from services.broker.rebuild_codec import disk_found
 from services.store.core.requests import SetSurveyed, SurveySet
+from services.store.readers import encode_survey
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame
 
 
@@ -16,13 +18,15 @@ def surveyed(rig: StoreRig, with_names: bool = True) -> SetSurveyed:
 def test_survey_reads_a_disk_that_nobody_has_opened() -> None:
     rig = StoreRig()
     rig.open(epoch=3)
-    rig.append_ok(frame(1, epoch=3), frame(2, epoch=3), epoch=3, commit=1)
+    rig.append_ok(frame(1, epoch=2), frame(2, epoch=3, reign=7), epoch=3, commit=1)
     assert rig.ask(RememberMap(SET, Epoch(3), ME, b"map", 17, "generation", 21)) == []
     rig.crash(power=False)
     found = surveyed(rig)
     assert (found.last_epoch, found.status.log_end, found.status.highest_epoch) == (3, 2, 3)
     assert (found.map_bytes, found.map_revision, found.generation) == (b"map", 17, "generation")
     assert found.etcd_revision == 21
+    told = disk_found(BrokerId("b"), encode_survey(found))
+    assert (told.epochs, told.reigns, told.commit_index) == (((2, 1), (3, 2)), ((3, 7),), 1)
     assert found.status.damage == ""
 
 
