@@ -59,6 +59,7 @@ class RollCalls:
             self._told_ms = now_ms
             _log.warning(
                 "event=roll_call_unanswered silent=%s: its disk may remember a decision that etcd has lost, so no abort is "
-                "presumed, and nothing decided late; start it, with an empty disk if its own is lost, or end prepared branches by hand",
+                "presumed, and nothing decided late; start it, with an empty disk if its own is lost, or end prepared "
+                "branches by hand",
                 ",".join(stamps.silent[:20]),
             )
