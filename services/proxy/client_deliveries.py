@@ -116,6 +116,11 @@ class ClientDeliveries:
         self.sent.clear()
         return left
 
+    @property
+    def unsettled(self) -> int:
+        """How many deliveries of the link the engine has that are not settled."""
+        return len(self.sent) + len(self._owed)
+
     # --- failover ---
 
     def void(self, epoch: Epoch, positions: Collection[QueuePosition]) -> None:

@@ -36,6 +36,7 @@ _NEEDED = (
     "pn_data_decode",
     "pn_data_encode",
     "pn_delivery",
+    "pn_delivery_abort",
     "pn_delivery_aborted",
     "pn_delivery_link",
     "pn_delivery_local",
@@ -62,6 +63,7 @@ _NEEDED = (
     "pn_link_recv",
     "pn_link_send",
     "pn_link_session",
+    "pn_link_unsettled",
     "pn_session_outgoing_bytes",
     "pn_transport_capacity",
     "pn_transport_peek",
@@ -200,6 +202,33 @@ def send(link: Handle, tag: bytes, data: bytes, is_settled: bool, rest: bytes = 
     if is_settled:
         lib.pn_delivery_settle(delivery)
     return delivery
+
+
+def begin(link: Handle, tag: bytes, data: bytes) -> Handle:
+    """One transfer on a sending link, of which this is the beginning: nothing else is sent on the link before its end."""
+    delivery = lib.pn_delivery(link, (len(tag), ffi.from_buffer(tag)))
+    lib.pn_link_send(link, data, len(data))
+    return delivery
+
+
+def go_on(link: Handle, data: memoryview) -> None:
+    """More of the transfer that was begun."""
+    lib.pn_link_send(link, ffi.from_buffer(data), len(data))
+
+
+def finish(link: Handle) -> None:
+    """There is no more of the transfer that was begun."""
+    lib.pn_link_advance(link)
+
+
+def abort(delivery: Handle) -> None:
+    """A transfer that was begun has no end: its peer is told to forget it (2.6.14). Settles it."""
+    lib.pn_delivery_abort(delivery)
+
+
+def unsettled(link: Handle) -> int:
+    """Deliveries of a link that are not settled here, whoever made them."""
+    return lib.pn_link_unsettled(link)  # type: ignore[no-any-return]
 
 
 def unsent_bytes(link: Handle) -> int:

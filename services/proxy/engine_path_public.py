@@ -123,6 +123,33 @@ def send(link: Handle, tag: bytes, data: bytes, is_settled: bool, rest: bytes = 
     return delivery
 
 
+def begin(link: Handle, tag: bytes, data: bytes) -> Handle:
+    """One transfer on a sending link, of which this is the beginning: nothing else is sent on the link before its end."""
+    delivery = link.delivery(tag.decode("ascii"))
+    link.stream(data)
+    return delivery
+
+
+def go_on(link: Handle, data: memoryview) -> None:
+    """More of the transfer that was begun."""
+    link.stream(bytes(data))
+
+
+def finish(link: Handle) -> None:
+    """There is no more of the transfer that was begun."""
+    link.advance()
+
+
+def abort(delivery: Handle) -> None:
+    """A transfer that was begun has no end: its peer is told to forget it (2.6.14). Settles it."""
+    delivery.abort()
+
+
+def unsettled(link: Handle) -> int:
+    """Deliveries of a link that are not settled here, whoever made them."""
+    return int(link.unsettled)
+
+
 def unsent_bytes(link: Handle) -> int:
     """Content that the engine holds for the link's session: the peer's window is closed, or it was not asked for output."""
     return int(link.session.outgoing_bytes)

@@ -30,7 +30,8 @@ from services.proxy.traffic import Traffic
 _log = logging.getLogger("lockstep.proxy")
 
 _BIG_BYTES = 256 * 1024
-"""From this size on a body is not put together with what is before it."""
+"""From this size on a body is not put together with what is before it, and if it is not settled when it is sent the engine is
+given it in pieces of so much, each in another step."""
 _SIZE_FIRST = 512 * 1024
 """Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
 
@@ -69,6 +70,12 @@ class OutgoingLink:
         self._waiting_since = 0.0
         self._held = 0
         """Bytes of the connection's room that those take, about."""
+        self._begun: Handle | None = None
+        """A delivery of which the engine has not all; nothing else is sent before its end."""
+        self._rest = memoryview(b"")
+        """What the engine has not of it."""
+        self._is_answered_early = False
+        """Its client has said something of it before its end."""
         self._shown: QueuePosition | None = None
         """Of a browser: what was sent last."""
         self._is_passing_by = False
@@ -107,6 +114,10 @@ class OutgoingLink:
             return
         self._is_over = True
         self.source.session.stop_consuming(self._consumer)
+        if self._begun is not None:
+            # What its client has of it is not to pass for the whole.
+            path.abort(self._begun)
+            self._begun, self._rest = None, memoryview(b"")
         sent = self._deliveries.end()
         waiting = self._take_waiting()
         if self.source.is_browser:
@@ -150,7 +161,7 @@ class OutgoingLink:
         if self._owner.deliveries.is_full:
             self._owner.held_up(self)
             return
-        credit = path.credit(self._handle)
+        credit = self._credit()
         surplus = self._asked + len(self._waiting) - credit
         if surplus > 0 and self._asked:
             self._drain_broker()
@@ -168,10 +179,14 @@ class OutgoingLink:
         if self._is_draining_broker:
             self._must_drain_again = True
             return
-        missing = min(path.credit(self._handle), self._most()) - self._asked - len(self._waiting)
+        missing = min(self._credit(), self._most()) - self._asked - len(self._waiting)
         if missing > 0:
             self._grant(missing)
         self._drain_broker()
+
+    def _credit(self) -> int:
+        """Messages that may be sent beside the one that is being sent."""
+        return path.credit(self._handle) - (self._begun is not None)
 
     def _most(self) -> int:
         """Messages that may be on their way here at once."""
@@ -270,7 +285,7 @@ class OutgoingLink:
         self._pump()
         if not path.is_draining(self._handle):
             self._balance()
-        elif self._waiting:
+        elif self._waiting or self._begun is not None:
             pass  # There is no room for it: `resume` goes on.
         elif path.credit(self._handle) and (must_drain_again or not unused):
             self._drain_for_client()
@@ -301,6 +316,10 @@ class OutgoingLink:
 
         Answers how many bytes it sent.
         """
+        if self._begun is not None:
+            self._go_on_sending()
+            if self._begun is not None:
+                return 0
         waiting = self._waiting
         if not waiting or self._is_over:
             return 0
@@ -334,7 +353,11 @@ class OutgoingLink:
                 continue
             gave += length
             tag += 1
-            delivery = path.send(handle, b"%d" % tag, data, is_settled, body if is_big else b"")
+            if is_big and not is_settled:
+                delivery = self._begun = path.begin(handle, b"%d" % tag, data)
+                self._rest, count = memoryview(body), 1  # Nothing else comes before its end.
+            else:
+                delivery = path.send(handle, b"%d" % tag, data, is_settled, body if is_big else b"")
             if not is_settled:
                 sent[delivery] = epoch, message.position
             elif not is_browser:
@@ -346,7 +369,7 @@ class OutgoingLink:
             self._shown = message.position
         self._owner.traffic.messages_out += tag - self._next_tag
         self._next_tag = tag
-        if count > 0:
+        if count > 0 or self._begun is not None:
             self._owner.held_up(self)
         self._give_all(accepted, Disposition.ACCEPT)
         if too_large:
@@ -354,6 +377,22 @@ class OutgoingLink:
         if gave:
             self._owner.wrote()
         return gave
+
+    def _go_on_sending(self) -> None:
+        """The next piece of what is being sent, as far as there is room."""
+        count = min(len(self._rest), _BIG_BYTES, self._owner.room(self._handle))
+        if count > 0:
+            path.go_on(self._handle, self._rest[:count])
+            self._rest = self._rest[count:]
+            self._owner.wrote()
+        if self._rest:
+            self._owner.held_up(self)
+            return
+        path.finish(self._handle)
+        delivery, self._begun = self._begun, None
+        if self._is_answered_early:
+            self._is_answered_early = False
+            self.disposition(delivery)
 
     def _leave_to_others(self, too_large: dict[Epoch, list[QueuePosition]]) -> None:
         """Messages that its client must not be sent (2.7.3) stay in the queue, and it is not offered them again."""
@@ -380,11 +419,20 @@ class OutgoingLink:
 
     def disposition(self, delivery: Handle) -> bool:
         """The client said something of a delivery; False: it is none of ours."""
-        if delivery not in self._deliveries.sent and path.has_unsent(self._handle):
+        if delivery not in self._deliveries.sent and self._has_foreign():
             return False
+        if delivery == self._begun:
+            self._is_answered_early = True
+            return True
         if self._deliveries.disposition(delivery):
             self._owner.touched(self)
         return True
+
+    def _has_foreign(self) -> bool:
+        """The engine has taken a transfer of its client for a delivery of this link."""
+        if self._begun is not None:
+            return path.unsettled(self._handle) > self._deliveries.unsettled
+        return path.has_unsent(self._handle)
 
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""

@@ -1,0 +1,264 @@
+"""A big delivery to a client goes to the engine in pieces: it is whole, in its place, or the client is told that it is none."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+from time import thread_time
+from typing import Any
+
+import pytest
+
+from lockstep.client.command_batches import Confirmation
+from lockstep.core.commands import Disposition
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import QueuePosition
+from lockstep.core.server_messages import DeliveredMessage
+from services.proxy.settings import ProxySettings
+from tests.amqp import codec
+from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, Frame, composite, performative
+from tests.amqp.listener_rig import FakeTransport, ListenerRig
+from tests.amqp.raw_client import RawClient, attach_receiver, begin, credit
+from tests.amqp.stub_brokers import EPOCH, StubBatches, StubSession, StubSet, stub_nodes
+from tests.amqp.stub_proxy import serving
+
+FRAME_BYTES = 64 * 1024
+BIG = 6 * 1024 * 1024
+"""Bytes; more than the engine is given while the window is closed."""
+WINDOW = 10
+"""Frames: a part of a big message."""
+PLENTY = 100_000
+STEP_SECONDS = 0.02
+"""Of processor time."""
+
+
+class Queue(StubSet):
+    """Each consumer gets messages of these sizes."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.messages = [message(number, size) for number, size in enumerate(sizes, 1)]
+        self.port: Any = None
+
+    def consume(self, port: Any, *arguments: Any, **options: Any) -> int:
+        self.port = port
+        consumer = super().consume(port, *arguments, **options)
+        self._left[consumer] = len(self.messages)
+        return consumer
+
+    def _deliver(self, consumer: int, count: int) -> None:
+        port = self._consumers.get(consumer)
+        if port is None:
+            return
+        first = len(self.messages) - self._left[consumer]
+        messages = self.messages[first : first + count]
+        self._left[consumer] -= len(messages)
+        if messages:
+            port.deliver("queue", EPOCH, tuple(messages))
+
+
+def message(number: int, size: int) -> DeliveredMessage:
+    section = b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
+    return DeliveredMessage(
+        QueuePosition(number), b"\x00\x53\x70\x45" + section, bytes([number]) * size, 0, 0, True
+    )
+
+
+class Batches(StubBatches):
+    def __init__(self) -> None:
+        self.settled: list[tuple[list[int], int]] = []
+
+    def settle(
+        self, _queue: str, _epoch: int, positions: Sequence[int], disposition: int, *_: Any
+    ) -> Confirmation:
+        self.settled.append((list(positions), disposition))
+        return super().settle()
+
+
+class Session(StubSession):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.queue = self.set = Queue(sizes)
+        self.known = self.batches = Batches()
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(10, BIG, 10)
+
+
+@pytest.fixture
+async def client(session: Session) -> AsyncIterator[RawClient]:
+    """Its session has a window of some frames."""
+    async with serving(session=session) as proxy:
+        client = await RawClient.opened(proxy.address, max_frame_size=FRAME_BYTES)
+        async with client:
+            await client.begin(incoming_window=WINDOW)
+            yield client
+
+
+def opened(window: int = PLENTY) -> bytes:
+    """The client has room for so many frames more than came; of a session that has got `WINDOW` of them."""
+    return performative(
+        "flow", next_incoming_id=WINDOW, incoming_window=window, next_outgoing_id=0, outgoing_window=PLENTY
+    )
+
+
+async def transfers(client: RawClient, count: int) -> list[Frame]:
+    """The next so many."""
+    return [await client.expect("transfer") for _ in range(count)]
+
+
+async def ends(client: RawClient, count: int) -> list[Frame]:
+    """All transfers until so many deliveries were whole or aborted."""
+    frames = []
+    while count:
+        frames.append(await client.expect("transfer"))
+        count -= not frames[-1]["more"]
+    return frames
+
+
+def bodies(frames: Sequence[Frame], handle: int = 0) -> list[bytes]:
+    """Of all deliveries on a link, in the order of their beginnings; with what is before the data."""
+    whole: dict[int, bytes] = {}
+    for frame in frames:
+        if frame["handle"] == handle:
+            whole[frame["delivery_id"]] = whole.get(frame["delivery_id"], b"") + frame.payload
+    return list(whole.values())
+
+
+async def begin_big(client: RawClient) -> list[Frame]:
+    """The window is closed in the middle of the big one."""
+    await client.attach_receiver("r", "queue")
+    client.send(credit(0, 10, incoming_window=WINDOW))
+    frames = await transfers(client, WINDOW)
+    assert frames[-1]["more"]
+    return frames
+
+
+async def until(session: Session, *settled: tuple[list[int], int]) -> None:
+    deadline = asyncio.get_running_loop().time() + 10
+    while session.known.settled != list(settled) and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.01)
+    assert session.known.settled == list(settled)
+
+
+async def test_a_big_delivery_keeps_its_place_between_small_ones(client: RawClient) -> None:
+    frames = await begin_big(client)
+    client.send(opened())
+    frames += await ends(client, 2)
+    found = bodies(frames)
+    assert [(body[-1], body.count(body[-1:])) for body in found] == [(1, 10), (2, BIG), (3, 10)]
+    ids = [frame["delivery_id"] for frame in frames if frame["delivery_tag"] is not None]
+    assert sorted(set(ids)) == [0, 1, 2]
+
+
+async def test_big_deliveries_of_two_links_go_side_by_side(client: RawClient) -> None:
+    for handle in 0, 1:
+        await client.attach_receiver(f"r{handle}", "queue", handle)
+    client.send(credit(0, 10, incoming_window=PLENTY) + credit(1, 10, incoming_window=PLENTY))
+    frames = await ends(client, 6)
+    for handle in 0, 1:
+        assert [len(body) > BIG for body in bodies(frames, handle)] == [False, True, False]
+    handles = [frame["handle"] for frame in frames]
+    assert sum(one != two for one, two in pairwise(handles)) > 6
+
+
+async def test_a_window_that_is_closed_in_the_middle_and_opened_again(client: RawClient) -> None:
+    frames = await begin_big(client)
+    client.send(opened(1))
+    frames += await transfers(client, 1)
+    assert frames[-1]["more"]
+    await asyncio.sleep(0.1)
+    client.send(
+        performative(
+            "flow", next_incoming_id=WINDOW + 1, incoming_window=PLENTY, next_outgoing_id=0, outgoing_window=1
+        )
+    )
+    frames += await ends(client, 2)
+    assert [len(body) > BIG for body in bodies(frames)] == [False, True, False]
+
+
+async def test_a_link_that_is_detached_in_the_middle(client: RawClient, session: Session) -> None:
+    await begin_big(client)
+    client.send(performative("detach", handle=0, closed=True), opened())
+    await client.expect("detach")
+    await until(session, ([1, 2, 3], Disposition.RELEASE))
+    assert all(frame["more"] or frame["aborted"] for frame in client.passed if frame.name == "transfer")
+
+
+async def test_a_session_that_is_ended_in_the_middle(client: RawClient, session: Session) -> None:
+    await begin_big(client)
+    client.send(performative("end"))
+    await client.expect("end")
+    await until(session, ([1, 2, 3], Disposition.RELEASE))
+    assert all(frame["more"] or frame["aborted"] for frame in client.passed if frame.name == "transfer")
+
+
+async def test_a_connection_that_is_lost_in_the_middle(client: RawClient, session: Session) -> None:
+    await begin_big(client)
+    client.abort()
+    await until(session, ([1, 2], Disposition.FAIL), ([3], Disposition.RELEASE))
+
+
+async def test_a_queue_that_ends_in_the_middle(client: RawClient, session: Session) -> None:
+    """The client does not take what it has for the whole."""
+    await begin_big(client)
+    session.queue.port.stop(ErrorCode.NOT_FOUND, "deleted")
+    client.send(opened())
+    await client.expect("detach")
+    said = [frame for frame in client.passed if frame.name == "transfer"]
+    assert said[-1]["aborted"] and not any(frame["aborted"] for frame in said[:-1])
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+async def test_an_outcome_that_is_said_in_the_middle(
+    client: RawClient, session: Session, is_settled: bool
+) -> None:
+    frames = await begin_big(client)
+    client.say("disposition", role=True, first=0, last=1, settled=is_settled, state=composite("accepted"))
+    await until(session, ([1], Disposition.ACCEPT))
+    client.send(opened())
+    frames += await ends(client, 2)
+    assert [len(body) > BIG for body in bodies(frames)] == [False, True, False]
+    await until(session, ([1], Disposition.ACCEPT), ([2], Disposition.ACCEPT))
+
+
+async def test_a_transfer_of_the_client_in_the_middle_ends_the_connection(client: RawClient) -> None:
+    """The engine takes it for one of ours."""
+    await begin_big(client)
+    client.transfer(codec.message(b"body"))
+    assert await client.expect_end() == "amqp:not-allowed"
+
+
+async def test_a_drain_in_the_middle_is_answered_behind_the_rest(client: RawClient) -> None:
+    frames = await begin_big(client)
+    client.send(credit(0, 10, drain=True, incoming_window=PLENTY, next_incoming_id=WINDOW))
+    frames += await ends(client, 2)
+    flow = await client.expect("flow", lambda frame: frame["link_credit"] == 0)
+    assert flow["delivery_count"] == 10
+    assert [len(body) > BIG for body in bodies(frames)] == [False, True, False]
+
+
+async def test_no_step_is_long_by_a_big_delivery() -> None:
+    rig, transport = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",))), FakeTransport()
+    rig.worker.nodes = stub_nodes(Session(20 * 1024 * 1024, 33 * 1024 * 1024))
+    socket = rig.worker.socket(None)
+    transport.protocol = socket
+    socket.connection_made(transport)
+    socket.data_received(
+        SASL_HEADER
+        + performative("sasl_init", mechanism=codec.Symbol("ANONYMOUS"))
+        + AMQP_HEADER
+        + performative("open", container_id="big", max_frame_size=FRAME_BYTES)
+        + begin(incoming_window=PLENTY)
+        + attach_receiver("r", "queue")
+        + credit(0, 10, incoming_window=PLENTY)
+    )
+    longest = 0.0
+    while transport.written < 53 * 1024 * 1024:
+        before = thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, thread_time() - before)
+    transport.close()
+    await asyncio.sleep(0.1)
+    assert longest < STEP_SECONDS
