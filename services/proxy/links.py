@@ -75,9 +75,9 @@ class Links:
         """Every link that is attached, or being attached (None)."""
         self._receivers = 0
         """Those of them on which the client receives."""
-        self._ending: deque[tuple[ProxyLink, bool, asyncio.Future[None]]] = deque()
-        """What was attached when the connection ended, each with whether its client failed, or was lost; and who waits for its
-        end."""
+        self._ending: deque[tuple[ProxyLink, bool, asyncio.Future[None] | None]] = deque()
+        """What was attached when the connection ended, each with whether its client failed, or was lost; and who waits for what
+        goes back then."""
         self._attaches = asyncio.Semaphore(limits.attaching_max)
         """Of those that are being attached: who may look for its node now."""
         self._closing: dict[Link, bool] = {}
@@ -316,8 +316,9 @@ class Links:
         attached, self._attached, self._receivers = self._attached, {}, 0
         for made, _ in attached.values():
             if made is not None:
-                ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                ended: asyncio.Future[None] | None = None
                 if isinstance(made, OutgoingLink):
+                    ended = asyncio.get_running_loop().create_future()
                     self._owner.returning.note(made.source.queue, ended)
                 has_failed = is_lost and not (is_our_own and isinstance(made, OutgoingLink))
                 self._ending.append((made, has_failed, ended))
@@ -329,7 +330,8 @@ class Links:
             try:
                 self._end_one(made, is_lost)
             finally:
-                ended.set_result(None)
+                if ended is not None:
+                    ended.set_result(None)
             yield
         temporary = self._owner.temporary
         for address in list(temporary):
