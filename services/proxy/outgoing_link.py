@@ -2,6 +2,8 @@
 
 Law: what the broker was asked for, what waits here and what the client may still take are in balance: the proxy takes only
 what its client has credit for, and gives back what the client does not take in time, or what its connection has no room for.
+A big message goes to the engine in pieces, as there is room, and nothing else of the link before its end; one whose link ends
+before that is aborted (2.6.14), and goes back as if its client had it.
 """
 
 import logging
@@ -23,7 +25,7 @@ from services.proxy.client_deliveries import ClientDeliveries, Source
 from services.proxy.core.conditions import RESOURCE_DELETED, RESOURCE_LIMIT, Condition, condition_of_code
 from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
-from services.proxy.engine_words import Handle
+from services.proxy.engine_words import Handle, StateCode
 from services.proxy.settings import ProxyLimits
 from services.proxy.traffic import Traffic
 
@@ -392,7 +394,8 @@ class OutgoingLink:
         delivery, self._begun = self._begun, None
         if self._is_answered_early:
             self._is_answered_early = False
-            self.disposition(delivery)
+            if self._deliveries.disposition(delivery):
+                self.flush()
 
     def _leave_to_others(self, too_large: dict[Epoch, list[QueuePosition]]) -> None:
         """Messages that its client must not be sent (2.7.3) stay in the queue, and it is not offered them again."""
@@ -421,9 +424,15 @@ class OutgoingLink:
         """The client said something of a delivery; False: it is none of ours."""
         if delivery not in self._deliveries.sent and self._has_foreign():
             return False
-        if delivery == self._begun:
-            self._is_answered_early = True
-            return True
+        if self._begun is not None and delivery == self._begun:
+            if path.remote_state(delivery) != StateCode.TRANSACTIONAL:
+                self._is_answered_early = True
+                return True
+            # Its transaction may end before the rest is gone: that is not waited for.
+            path.go_on(self._handle, self._rest)
+            path.finish(self._handle)
+            self._begun, self._rest, self._is_answered_early = None, memoryview(b""), False
+            self._owner.held_up(self)
         if self._deliveries.disposition(delivery):
             self._owner.touched(self)
         return True

@@ -223,6 +223,21 @@ async def test_an_outcome_that_is_said_in_the_middle(
     await until(session, ([1], Disposition.ACCEPT), ([2], Disposition.ACCEPT))
 
 
+async def test_an_outcome_in_a_transaction_that_ends_before_the_rest_is_there(
+    client: RawClient, session: Session
+) -> None:
+    frames = await begin_big(client)
+    await client.attach_coordinator(1)
+    transaction = codec.binary(await client.declare(1))
+    said = composite("transactional_state", txn_id=transaction, outcome=composite("accepted"))
+    client.say("disposition", role=True, first=1, settled=True, state=said)
+    assert (await client.discharge(transaction[2:], 1)).name == "accepted"
+    client.send(opened())
+    frames += await ends(client, 2)
+    assert [len(body) > BIG for body in bodies(frames)] == [False, True, False]
+    assert not session.known.settled, "it is accepted in the transaction"
+
+
 async def test_a_transfer_of_the_client_in_the_middle_ends_the_connection(client: RawClient) -> None:
     """The engine takes it for one of ours."""
     await begin_big(client)
