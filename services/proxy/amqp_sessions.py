@@ -23,6 +23,8 @@ class AmqpSessions:
         """Those on all of them."""
         self._lossy: dict[Session, None] = {}
         """On which the client may still send the rest of what was refused."""
+        self._settling: dict[Handle, Iterator[None]] = {}
+        """Of links that have ended: settles their deliveries, before the engine frees them with what they have."""
 
     def begin(self, session: Session) -> bool:
         """Answers a begin; False: it begins no session.
@@ -44,14 +46,14 @@ class AmqpSessions:
         self._links -= len(links)
         self._lossy.pop(session, None)
         session.close()
-        yield from _free(links)
+        yield from self._free(links)
         session.free()
 
     def release(self) -> Iterator[None]:
         """The connection is gone: frees what would else be freed at once with it."""
         while self._begun:
             _, links = self._begun.popitem()
-            yield from _free(links)
+            yield from self._free(links)
 
     def attach(self, link: Link) -> bool:
         """Counts a link of the client's; False: there are too many."""
@@ -63,6 +65,14 @@ class AmqpSessions:
         """The client has detached it."""
         del self._begun[_keep_session(link)][path.handle_of(link)]
         self._links -= 1
+
+    def ended(self, link: Handle, settling: Iterator[None]) -> None:
+        """A link has ended, and is not freed before this is done."""
+        self._settling[link] = settling
+
+    def settle(self, link: Handle) -> Iterator[None]:
+        """What is to be done before the link is freed."""
+        yield from self._settling.pop(link, ())
 
     def refused(self, session: Session) -> None:
         """A link was ended by us: what the client has sent on it meanwhile comes, and nobody takes it."""
@@ -79,11 +89,12 @@ class AmqpSessions:
             if session.incoming_capacity != wanted:
                 session.incoming_capacity = wanted
 
-
-def _free(links: dict[Handle, Link]) -> Iterator[None]:
-    while links:
-        links.popitem()[1].free()
-        yield
+    def _free(self, links: dict[Handle, Link]) -> Iterator[None]:
+        while links:
+            handle, link = links.popitem()
+            yield from self.settle(handle)
+            link.free()
+            yield
 
 
 def _keep_session(link: Link) -> Session:

@@ -6,7 +6,7 @@ when its epoch is over or its session lost, until its message comes again: the b
 that followed in the same epoch may hold the message, by the same name, for another client.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from lockstep.client.command_batches import CommandBatches, Confirmation, in_commands
@@ -103,18 +103,30 @@ class ClientDeliveries:
         """Acceptances of this turn inside transactions."""
         self._untold: dict[tuple[Epoch, QueuePosition], _Retired] = {}
         """All of transactions that the broker does not know of yet, and that are not void."""
+        self._left: list[Handle] = []
+        """Deliveries that were not settled when the link ended."""
         self._is_over = False
 
-    def end(self) -> dict[Epoch, list[QueuePosition]]:
-        """The link is gone: answers what its client has not settled and is not void, by the epochs of the deliveries."""
+    def end(self, aborted: Handle | None = None) -> dict[Epoch, list[QueuePosition]]:
+        """The link is gone: answers what its client has not settled and is not void, by the epochs of the deliveries. `aborted`:
+        one of them that is settled by that."""
         self._is_over = True
         self._owner.reclaims.forget(self.source.queue, (*self._stale, *self._reclaimed), self)
         left: dict[Epoch, list[QueuePosition]] = {}
         for delivery, (epoch, position) in self.sent.items():
             if self._stale.get(position) != delivery:
                 left.setdefault(epoch, []).append(position)
+        self._left = [*self.sent, *self._owed]
+        if aborted is not None:
+            self._left.remove(aborted)
         self.sent.clear()
         return left
+
+    def settle_left(self) -> Iterator[None]:
+        """Behind `end`: settles one by one what the engine would else settle at once, when it frees the link."""
+        while self._left:
+            path.settle(self._left.pop())
+            yield
 
     @property
     def unsettled(self) -> int:

@@ -258,7 +258,7 @@ class Links:
 
     # --- they end ---
 
-    def link_closed(self, event: Event) -> None:
+    def link_closed(self, event: Event) -> Iterator[None]:
         """The client detaches one, or closes it."""
         link = _known(event.link)
         self._sessions.detach(link)
@@ -267,6 +267,7 @@ class Links:
         if is_close and handle in self._attached and self._attached[handle][0] is None:
             self._closed_early.add(link)
         self._drop(handle, is_lost=False)
+        yield from self._sessions.settle(handle)
         work = self._attaching.detached(link, is_closed=is_close)
         if work is None:
             self._answer_close(link, is_close, None)
@@ -376,6 +377,7 @@ class Links:
         if isinstance(made, OutgoingLink):
             self._room.forget(made)
             made.end(is_lost=is_lost)
+            self._sessions.ended(*made.settle_left())
         elif isinstance(made, IncomingLink):
             made.end(is_lost=is_lost)
         else:

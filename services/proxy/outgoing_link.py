@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from proton import Link, Sender
@@ -116,11 +117,11 @@ class OutgoingLink:
             return
         self._is_over = True
         self.source.session.stop_consuming(self._consumer)
-        if self._begun is not None:
+        aborted, self._begun, self._rest = self._begun, None, memoryview(b"")
+        if aborted is not None:
             # What its client has of it is not to pass for the whole.
-            path.abort(self._begun)
-            self._begun, self._rest = None, memoryview(b"")
-        sent = self._deliveries.end()
+            path.abort(aborted)
+        sent = self._deliveries.end(aborted)
         waiting = self._take_waiting()
         if self.source.is_browser:
             return
@@ -131,6 +132,10 @@ class OutgoingLink:
             for epoch, positions in sent.items():
                 waiting[epoch] = [*positions, *waiting.get(epoch, ())]
         self._give_all(waiting, Disposition.RELEASE)
+
+    def settle_left(self) -> tuple[Handle, Iterator[None]]:
+        """Behind `end`: the link, and what settles its deliveries one by one."""
+        return self._handle, self._deliveries.settle_left()
 
     def _take_waiting(self) -> dict[Epoch, list[QueuePosition]]:
         held: dict[Epoch, list[QueuePosition]] = {}

@@ -259,6 +259,38 @@ async def test_an_outcome_of_thousands_of_deliveries(is_settled: bool) -> None:
     assert client.session.set.consumers == 0
 
 
+@pytest.mark.parametrize(
+    "said",
+    [performative("detach", handle=0, closed=True), performative("end"), b""],
+    ids=["detach", "end", "lost"],
+)
+@pytest.mark.parametrize("is_owed", [True, False])
+async def test_deliveries_of_a_link_that_ends_are_settled_one_by_one(
+    said: bytes, is_owed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine would settle all of them at once when it frees the link."""
+    count = 2_000
+    client = await having(attach_receiver("r", "queue") + credit(0, count, incoming_window=WINDOW))
+    while client.session.set._left[1] > 10 * MANY - count:
+        await asyncio.sleep(0)
+    await client.until_done()
+    accepted = performative("disposition", role=True, first=0, last=count - 1, state=composite("accepted"))
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
+    # They are settled when the broker has answered, which takes a turn.
+    client.socket.data_received(accepted * is_owed + said)
+    if not said:
+        client.socket.connection_lost(None)
+    turns = 0
+    while not client.transport.is_read or len(asyncio.all_tasks()) > 1:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= count // 3
+    assert client.session.batches.settled == count
+    assert not client.rig.found
+    if said:
+        await client.leave()
+
+
 async def test_what_came_before_the_end_of_the_wire_is_taken_before_it() -> None:
     """And all of it, in order, though it takes many steps."""
     client = Client()
