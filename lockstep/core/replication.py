@@ -6,6 +6,10 @@ two logs agree, and for a newcomer a snapshot. That lies at the log's end: what 
 in sync only when every disk of its set holds as much (R8).
 """
 
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
 import msgspec
 
 from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns
@@ -114,12 +118,33 @@ class OpenProgress(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
 
 
-class HeldMessages(msgspec.Struct, frozen=True, array_like=True):
-    """What a session holds of a queue."""
+HELD_IN_ONE = 500
+"""Messages in one part of what is held: as much as is taken up in one step."""
 
-    session: SessionKey
-    queue: QueueId
-    positions: tuple[QueuePosition, ...]
+
+class HeldMessages(msgspec.Struct, frozen=True, array_like=True):
+    """A part of what sessions hold, at the same places of three columns of numbers: whose, of which queue, which messages. Those
+    of one session and queue are neighbours. However many they are, little is to be freed.
+    """
+
+    sessions: "array[int]" = msgspec.field(default_factory=lambda: array("Q"))
+    queues: "array[int]" = msgspec.field(default_factory=lambda: array("Q"))
+    positions: "array[int]" = msgspec.field(default_factory=lambda: array("Q"))
+
+    def add(self, session: SessionKey, queue: QueueId, positions: Sequence[int]) -> None:
+        """For whoever makes it."""
+        self.sessions.extend([session] * len(positions))
+        self.queues.extend([queue] * len(positions))
+        self.positions.extend(positions)
+
+    def by_holder(self) -> Iterator[tuple[SessionKey, QueueId, list[QueuePosition]]]:
+        """What is in it of each session and queue, in its order."""
+        begin = 0
+        for (session, queue), alike in groupby(zip(self.sessions, self.queues, strict=True)):
+            end = begin + sum(1 for _ in alike)
+            positions = [QueuePosition(position) for position in self.positions[begin:end]]
+            yield SessionKey(session), QueueId(queue), positions
+            begin = end
 
 
 class HandedOver(ReplicationMessage, frozen=True):

@@ -16,16 +16,12 @@ from lockstep.core.ids import (
     Epoch,
     Incarnation,
     LogIndex,
-    QueueId,
-    SessionKey,
     SetName,
 )
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
     HandedOver,
-    HeldMessages,
-    OpenProgress,
     Refuse,
     SnapshotChunk,
     Subscribe,
@@ -35,6 +31,8 @@ from lockstep.core.replication import (
 )
 from lockstep.core.store_protocol import StateItem
 from lockstep.runtime.epochs_codec import decode_reigns, encode_epochs
+from lockstep.runtime.handed_over_codec import encode_handed_over, handed_over_in
+from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import primary_pb2, store_pb2
 
@@ -97,7 +95,10 @@ def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[S
             yield from joined.add(message)
         else:
             yield from joined.flush()
-            yield _encode_one(message).SerializeToString()
+            if isinstance(message, HandedOver):
+                yield at_once(encode_handed_over(message))
+            else:
+                yield _encode_one(message).SerializeToString()
     yield from joined.flush()
 
 
@@ -131,7 +132,7 @@ def decode_to_backup(data: bytes | memoryview) -> ToBackup:
                 set_name, epoch, message.refused.reason, LogIndex(message.refused.missing_from)
             )
         case "handed_over":
-            return _decode_handed_over(set_name, epoch, message.handed_over)
+            return handed_over_in(set_name, epoch, message.handed_over)
         case "snapshot_chunk":
             chunk = message.snapshot_chunk
             items = tuple(StateItem(item.key, item.value, item.is_durable) for item in chunk.items)
@@ -224,7 +225,7 @@ def _encode_frames(last: Frames, pairs: Sequence[tuple[bytes, bytes]]) -> Serial
 
 
 def _encode_one(
-    message: SubscriptionAccepted | SubscriptionRefused | HandedOver | SnapshotChunk,
+    message: SubscriptionAccepted | SubscriptionRefused | SnapshotChunk,
 ) -> primary_pb2.SubscribeResponse:
     response = primary_pb2.SubscribeResponse(resource_set=message.set_name, epoch=message.epoch)
     match message:
@@ -242,8 +243,6 @@ def _encode_one(
             response.refused.reason = message.reason
             response.refused.missing_from = message.missing_from
             response.refused.SetInParent()
-        case HandedOver():
-            response.handed_over.CopyFrom(_encode_handed_over(message))
         case SnapshotChunk():
             response.snapshot_chunk.is_last = message.is_last
             response.snapshot_chunk.SetInParent()
@@ -254,60 +253,6 @@ def _encode_one(
         case _:
             assert_never(message)
     return response
-
-
-def _encode_handed_over(message: HandedOver) -> primary_pb2.SubscribeResponse.HandedOver:
-    return _Response.HandedOver(
-        to=message.to,
-        log_end=message.log_end,
-        open=[
-            _Response.OpenProgress(
-                transaction_index=one.transaction[0],
-                transaction_epoch=one.transaction[1],
-                session=one.session,
-                remaining_ms=one.remaining_ms,
-                sessions=[session for session, _ in one.sequences],
-                sequences=[taken for _, taken in one.sequences],
-                ordinal=one.ordinal,
-                bytes=one.bytes,
-            )
-            for one in message.open
-        ],
-        held=[
-            _Response.HeldMessages(session=held.session, queue=held.queue, positions=held.positions)
-            for held in message.held
-        ],
-        is_chosen=message.is_chosen,
-    )
-
-
-def _decode_handed_over(
-    set_name: SetName, epoch: Epoch, wire: primary_pb2.SubscribeResponse.HandedOver
-) -> HandedOver:
-    if any(len(one.sessions) != len(one.sequences) for one in wire.open):
-        raise Rejected(ErrorCode.INVALID_ARGUMENT, "sessions without their operations")
-    return HandedOver(
-        set_name,
-        epoch,
-        BrokerId(wire.to),
-        LogIndex(wire.log_end),
-        tuple(
-            OpenProgress(
-                (LogIndex(one.transaction_index), Epoch(one.transaction_epoch)),
-                SessionKey(one.session),
-                one.remaining_ms,
-                tuple(zip(map(SessionKey, one.sessions), one.sequences, strict=True)),
-                one.ordinal,
-                one.bytes,
-            )
-            for one in wire.open
-        ),
-        tuple(
-            HeldMessages(SessionKey(held.session), QueueId(held.queue), tuple(held.positions))  # type: ignore[arg-type]
-            for held in wire.held
-        ),
-        wire.is_chosen,
-    )
 
 
 def _epochs(starts: Sequence[store_pb2.EpochStart]) -> EpochStarts:

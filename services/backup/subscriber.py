@@ -17,9 +17,10 @@ from lockstep.core.effects import CloseSubscription, OpenSubscription, TellPrima
 from lockstep.core.errors import Rejected
 from lockstep.core.ids import BrokerId, SetName
 from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed
-from lockstep.core.replication import Acknowledge, Refuse, Subscribe, ToPrimary
+from lockstep.core.replication import Acknowledge, Refuse, Subscribe, ToBackup, ToPrimary
 from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
 from lockstep.runtime.driver import Driver
+from lockstep.runtime.handed_over_codec import decode_handed_over, is_handed_over
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
 from lockstep.runtime.replication_codec import (
@@ -28,6 +29,8 @@ from lockstep.runtime.replication_codec import (
     encode_refuse,
     encode_subscribe,
 )
+from lockstep.runtime.turns import in_turns
+from lockstep.runtime.wire import PIECES_BYTES_MIN
 
 _log = logging.getLogger("lockstep.backup")
 
@@ -139,9 +142,16 @@ class Subscriber:
         subscribe: Any = channel.unary_stream(f"{_SERVICE}Subscribe")
         call = subscribe(encode_subscribe(subscription.subscribe, subscription.uuid))
         set_name = subscription.subscribe.set_name
+        last_word: bytes | memoryview | None = None
 
         def take(data: bytes | memoryview) -> bool:
-            message = decode_to_backup(data)
+            nonlocal last_word
+            if len(data) >= PIECES_BYTES_MIN and is_handed_over(data):
+                last_word = data
+                return False
+            return said(decode_to_backup(data))
+
+        def said(message: ToBackup) -> bool:
             if self._by_set.get(set_name) is not subscription:
                 return False
             self._driver.feed(PrimarySaid(set_name, subscription.stream, message))
@@ -149,6 +159,9 @@ class Subscriber:
 
         try:
             await call.hear(take)
+            if last_word is not None:
+                # Its end says to the primary that it was heard.
+                said(await in_turns(decode_handed_over(last_word)))
         finally:
             call.cancel()
 

@@ -16,9 +16,10 @@ from lockstep.core.effects import CloseBackupStream, TellBackup
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import BackupSaid, BackupStreamClosed
-from lockstep.core.replication import Acknowledge, Frames, Refuse, Subscribe, ToBackup
+from lockstep.core.replication import Acknowledge, Frames, HandedOver, Refuse, Subscribe, ToBackup
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.driver import Driver
+from lockstep.runtime.handed_over_codec import encode_handed_over
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.replication_codec import (
     decode_acknowledge,
@@ -28,6 +29,7 @@ from lockstep.runtime.replication_codec import (
     to_backup_bytes,
 )
 from lockstep.runtime.rpc import Context, hear, service, stream_unary, unary, unary_stream
+from lockstep.runtime.turns import in_turns
 from lockstep.runtime.wire import Serialized
 from lockstep.wire.v1 import primary_pb2
 
@@ -53,6 +55,25 @@ class _Encoding:
         return self._encoded
 
 
+class _LastWords:
+    """Encodes what is said last, which may be long, in turns: once for all backups of a set, who are told at the same time."""
+
+    def __init__(self) -> None:
+        self._encoding: dict[SetName, tuple[HandedOver, asyncio.Future[Serialized]]] = {}
+
+    async def of(self, word: HandedOver) -> Serialized:
+        told, encoding = self._encoding.get(word.set_name, (None, None))
+        if told is not word or encoding is None:
+            encoding = asyncio.ensure_future(in_turns(encode_handed_over(word)))
+            self._encoding[word.set_name] = word, encoding
+            encoding.add_done_callback(lambda done: self._forget(word.set_name, done))
+        return await asyncio.shield(encoding)  # Whoever waits may be cancelled, and others wait on.
+
+    def _forget(self, set_name: SetName, done: asyncio.Future[Serialized]) -> None:
+        if set_name in self._encoding and self._encoding[set_name][1] is done:
+            del self._encoding[set_name]
+
+
 @dataclass(slots=True)
 class _BackupStream:
     """One subscription, from Subscribe to the end of either direction."""
@@ -76,6 +97,8 @@ class _BackupStream:
         self.outbox.write_now(WRITE_BYTES_MAX, self._write_now)
 
     def _write_now(self, messages: list[ToBackup]) -> bool:
+        if isinstance(messages[-1], HandedOver):
+            return False  # It may be long.
         encoded = self.encoding.of(messages)
         if len(encoded) != 1 or not self.context.write_now(encoded[0]):
             return False
@@ -94,6 +117,7 @@ class PrimaryService:
         self._streams: dict[int, _BackupStream] = {}
         self._by_subscription: dict[str, _BackupStream] = {}
         self._encoding = _Encoding()
+        self._last_words = _LastWords()
         driver.on(TellBackup, self._tell)
         driver.on(CloseBackupStream, self._close)
 
@@ -156,8 +180,13 @@ class PrimaryService:
         call: Any = context
         try:
             while messages := await stream.outbox.take(WRITE_BYTES_MAX):
-                for encoded in self._encoding.of(messages):
+                *before, last = messages
+                if not isinstance(last, HandedOver):
+                    before = messages
+                for encoded in self._encoding.of(before) if before else ():
                     await call.write(encoded)
+                if isinstance(last, HandedOver):
+                    await call.write(await self._last_words.of(last))
                 stream.written(messages)
         finally:
             del self._by_subscription[subscription]

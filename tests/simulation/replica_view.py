@@ -1,9 +1,10 @@
 """Looking into replicas: their state for the checkers, and whether a whole world is at rest."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from lockstep.client.session_line import State
-from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.ids import LogIndex, QueueId, QueuePosition, SessionKey, SetName
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
@@ -115,7 +116,9 @@ def hands_apart(world: "World") -> list[str]:
         if primary is None or not primary.is_serving:
             continue
         names = {queue.id: queue.name for queue in primary.context.state.queues.by_id.values()}
-        held = primary.context.dispatch.held()
+        held: dict[SessionKey, dict[QueueId, Collection[QueuePosition]]] = {}
+        for holder, queue, positions in primary.context.dispatch.held():
+            held.setdefault(holder, {})[queue] = positions
         for session in world.sessions():
             core = session.core
             if session.set_name != set_map.set_name or core.state is not State.ATTACHED:

@@ -273,7 +273,7 @@ class World:
             self.branches.reach("promoted with prepared branches")
         if primary.context.state.transactions.open():
             self.branches.reach("promoted with open transactions")
-        if primary.context.dispatch.held():
+        if any(positions for _, _, positions in primary.context.dispatch.held()):
             self.branches.reach("promoted with deliveries in hand")
 
     def trace(self, set_name: SetName | None, line: str) -> None:

@@ -218,6 +218,8 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class HeldMessages(_message.Message):
+        """A part of what a session holds of a queue: there may be several."""
+
         DESCRIPTOR: _descriptor.Descriptor
 
         SESSION_FIELD_NUMBER: _builtins.int

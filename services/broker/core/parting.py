@@ -14,8 +14,10 @@ from lockstep.core.inputs import AnyInput, BackupStreamClosed, LeaseLost, MapSee
 class Parting:
     """Lives from the hand-over to the end of the lease key; driven by the replica."""
 
-    def __init__(self, epoch: Epoch, streams: Iterable[int], until_ms: int) -> None:
-        """`streams`: of backups that were told; `until_ms`: how long it waits for them, on CLOCK_BOOTTIME."""
+    def __init__(self, epoch: Epoch, streams: Iterable[int], until_ms: int | None = None) -> None:
+        """`streams`: of backups that are told; `until_ms`: how long it waits for them, on CLOCK_BOOTTIME, None: they are to be
+        told yet.
+        """
         self.streams = set(streams)
         """Of those that have not heard yet, as far as is known."""
         self._epoch = epoch
@@ -24,7 +26,13 @@ class Parting:
 
     def is_over(self, now: Now) -> bool:
         """Everybody has heard, or was given the time to, or nothing is left to wait for."""
-        return self._is_cut_short or not self.streams or now.boottime_ms >= self._until_ms
+        if self._is_cut_short:
+            return True
+        return self._until_ms is not None and (not self.streams or now.boottime_ms >= self._until_ms)
+
+    def told(self, until_ms: int) -> None:
+        """The word of the hand-over is said; it is waited until then."""
+        self._until_ms = until_ms
 
     def take(self, given: AnyInput) -> None:
         match given:

@@ -102,6 +102,9 @@ class Replica:
         """Of observers that look on beside the tx-queues'."""
         self.reigns = ReignWatch()
         self._parting: Parting | None = None
+        self._leaving: PrimaryCore | None = None
+        """It has handed its set over, and its last word is not said yet."""
+        self._leaving_since_ms = 0
         self._taking_over: TakingOver | None = None
         self._handed: HandedOver | None = None
         """What the last primary told its successor."""
@@ -274,6 +277,10 @@ class Replica:
             else:
                 self._effects += self._candidate.answered(given, now)
         if self._parting is not None:
+            if self._leaving is not None and isinstance(given, Woken | Tick):
+                # A turn may come before its time, and is not asked for again then.
+                self._effects += self._leaving.go_on_handing_over(now)
+                self._end_last_word(self._parting, now)
             if not self._parting.is_over(now):
                 return
             self._part(self._parting)
@@ -308,14 +315,24 @@ class Replica:
             # A backup alone, or a broker that has lost etcd: it would not stand, and what is in memory alone would be lost.
             self._note("hand over refused", f"{given.to} is not there to be promoted")
             return
-        primary, settings = self.primary, self.settings
+        primary, self.primary = self.primary, None
+        self._leaving, self._leaving_since_ms = primary, now.boottime_ms
+        self._parting = Parting(primary.epoch, primary.backups.by_stream)
         self._effects += primary.hand_over(given.to, now, given.is_chosen)
-        streams, until_ms = primary.backups.by_stream, now.boottime_ms + settings.parting_ms
-        self._parting = Parting(primary.epoch, streams, until_ms)
-        self.primary = None
-        self._take_apart(primary)
+        self._end_last_word(self._parting, now)
         self._candidate.forget()
-        self._candidate.wait(now, settings.hand_over_wait_ms)
+        self._candidate.wait(now, self.settings.hand_over_wait_ms)
+
+    def _end_last_word(self, parting: Parting, now: Now) -> None:
+        """Once it is said, whoever was told is waited for, and nobody has that primary's memory any more. What took long to be
+        gathered takes as long to be heard.
+        """
+        if self._leaving is not None and self._leaving.has_handed_over:
+            gathered_ms = now.boottime_ms - self._leaving_since_ms
+            parting.told(now.boottime_ms + self.settings.parting_ms + gathered_ms)
+            self._candidate.wait(now, self.settings.hand_over_wait_ms)
+            self._take_apart(self._leaving)
+            self._leaving = None
 
     def _let_stand(self, handed: HandedOver, now: Now) -> None:
         """The primary has stopped for another broker, which is to be first, or for this one; either may be promoted."""
@@ -347,6 +364,9 @@ class Replica:
     def _part(self, parting: Parting) -> None:
         """Who followed has heard of the hand-over, or had time enough."""
         self._parting = None
+        if self._leaving is not None:
+            self._take_apart(self._leaving)
+            self._leaving = None
         for stream in sorted(parting.streams):
             self._effects.append(CloseBackupStream(self.set_name, stream))
         self._free_key()

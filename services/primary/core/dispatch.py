@@ -199,14 +199,13 @@ class Dispatch:
             if self._queues[queue_id].hands.of(session)
         ]
 
-    def held(self) -> dict[SessionKey, dict[QueueId, tuple[QueuePosition, ...]]]:
-        """What sessions hold, by session and queue, ascending; however many they are, each message is looked at once."""
-        found: dict[SessionKey, dict[QueueId, tuple[QueuePosition, ...]]] = {}
-        for queue_id, dispatch in sorted(self._queues.items()):
-            for session, positions in dispatch.hands.by_session.items():
-                if positions:
-                    found.setdefault(session, {})[queue_id] = tuple(positions)
-        return dict(sorted(found.items()))
+    def held(self) -> Iterator[tuple[SessionKey, QueueId, Collection[QueuePosition]]]:
+        """What sessions hold of which queues, by session and queue, each ascending; of some they did hold something, and do not
+        now. Nobody changes it meanwhile.
+        """
+        for session in sorted(self._holders):
+            for queue_id in sorted(self._holders[session]):
+                yield session, queue_id, self._queues[queue_id].hands.of(session)
 
     def forget_session(self, session: SessionKey) -> None:
         """The session ended and holds nothing any more."""

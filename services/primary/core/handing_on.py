@@ -4,20 +4,21 @@ Law: it goes with the log that it belongs to. Who leads the next epoch behind th
 hand stays so; behind any other log, or without it, everything open is aborted with the new epoch (R12).
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import islice
 
 from lockstep.core.ids import BrokerId, Epoch
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import RollbackReason
-from lockstep.core.replication import HandedOver, HeldMessages, OpenProgress
+from lockstep.core.replication import HELD_IN_ONE, HandedOver, HeldMessages, OpenProgress
 from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core.attachments import Attachments
 from services.primary.core.context import Context, TransactionProgress
 from services.primary.core.transacting import append_rollback, open_named
 
-HELD_IN_ONE = 500
-"""Messages of a session that are taken up in one step."""
 _TRANSACTION_COST = 5
+_HELD_A_UNIT = 4
+"""Messages in hand that are looked at in a microsecond."""
 
 
 def roll_back_unfit(context: Context, attachments: Attachments) -> None:
@@ -37,28 +38,31 @@ def roll_back_unfit(context: Context, attachments: Attachments) -> None:
 
 def handed_over(
     context: Context, attachments: Attachments, to: BrokerId, is_chosen: bool = False
-) -> HandedOver:
-    """What `to` has to know, at the log's end. `is_chosen`: somebody said that it should lead."""
-    now_ms = context.now.boottime_ms
-    open_ones = tuple(
-        OpenProgress(
-            key,
-            progress.session,
-            max(1, progress.ends_ms - now_ms) if progress.ends_ms else 0,
-            tuple(sorted(progress.sequences.items())),
-            progress.ordinal,
-            progress.bytes,
+) -> Generator[int, None, HandedOver]:
+    """What `to` has to know, at the log's end; in steps that say what they cost (`Pieces`), while nothing of it changes any more.
+    `is_chosen`: somebody said that it should lead.
+    """
+    now_ms, log_end = context.now.boottime_ms, context.writer.log.end
+    open_ones: list[OpenProgress] = []
+    for key, progress in sorted(context.progress.items()):
+        remaining_ms = max(1, progress.ends_ms - now_ms) if progress.ends_ms else 0
+        sequences = tuple(sorted(progress.sequences.items()))
+        open_ones.append(
+            OpenProgress(key, progress.session, remaining_ms, sequences, progress.ordinal, progress.bytes)
         )
-        for key, progress in sorted(context.progress.items())
-    )
-    held = tuple(
-        HeldMessages(session, queue_id, positions)
-        for session, by_queue in context.dispatch.held().items()
-        if attachments.outlives_hand_over(session)
-        for queue_id, positions in by_queue.items()
-    )
-    log_end = context.writer.log.end
-    return HandedOver(context.state.set_name, context.epoch, to, log_end, open_ones, held, is_chosen)
+        yield _TRANSACTION_COST
+    held = [HeldMessages()]
+    for session, queue_id, positions in context.dispatch.held():
+        if attachments.outlives_hand_over(session):
+            left = iter(positions)
+            while some := tuple(islice(left, HELD_IN_ONE - len(held[-1].positions))):
+                held[-1].add(session, queue_id, some)
+                yield len(some) // _HELD_A_UNIT
+                if len(held[-1].positions) == HELD_IN_ONE:
+                    held.append(HeldMessages())
+        yield 1
+    parts = tuple(held if held[-1].positions else held[:-1])
+    return HandedOver(context.state.set_name, context.epoch, to, log_end, tuple(open_ones), parts, is_chosen)
 
 
 def fits(handed: HandedOver, epoch: Epoch, copy: LogCopy) -> bool:
@@ -81,7 +85,6 @@ def take_up(context: Context, handed: HandedOver) -> Iterator[int]:
         context.writer.observe(one.transaction)
         yield _TRANSACTION_COST
     for held in handed.held:
-        for begin in range(0, len(held.positions), HELD_IN_ONE):
-            positions = held.positions[begin : begin + HELD_IN_ONE]
-            context.dispatch.hold(held.session, held.queue, positions)
-            yield len(positions)
+        for session, queue_id, positions in held.by_holder():
+            context.dispatch.hold(session, queue_id, positions)
+        yield len(held.positions)

@@ -259,7 +259,8 @@ class PrimaryCore:
         return self._take_effects()
 
     def hand_over(self, to: BrokerId, now: Now, is_chosen: bool = False) -> list[AnyEffect]:
-        """End this reign, for another broker, which is told what is in no log, behind all of the log. Backups stay subscribed.
+        """End this reign, for another broker, which is told what is in no log, behind all of the log, when that is gathered
+        (`go_on_handing_over`). Backups stay subscribed.
 
         `is_chosen`: somebody said that `to` should lead.
         """
@@ -270,9 +271,26 @@ class PrimaryCore:
             roll_back_unfit(self.context, self.attachments)
             self._aftermath.settle()
         self._log.cut_all(now)
-        self.backups.hand_over(handed_over(self.context, self.attachments, to, is_chosen))
         self._end(f"handed over to {to}")
+        self.context.pieces.give_up()
+        self.context.pieces.begin(self._say_last_word(to, is_chosen))
+        return self.go_on_handing_over(now)
+
+    def go_on_handing_over(self, now: Now) -> list[AnyEffect]:
+        """A piece of what is left of that: another turn is asked for until it `has_handed_over`."""
+        context = self.context
+        context.pieces.go_on()
+        context.effects += context.pieces.ask(context.state.set_name, now)
         return self._take_effects()
+
+    @property
+    def has_handed_over(self) -> bool:
+        """Whether everything is said to whom it was handed over."""
+        return bool(self.stopped) and not self.context.pieces.works
+
+    def _say_last_word(self, to: BrokerId, is_chosen: bool) -> Iterator[int]:
+        handed = yield from handed_over(self.context, self.attachments, to, is_chosen)
+        self.backups.hand_over(handed)
 
     def take_apart(self) -> Iterator[int]:
         """This reign is over and nobody has its memory any more: leave nothing of it, in steps that say what they cost

@@ -27,6 +27,7 @@ from lockstep.core.ids import (
     Epoch,
     Incarnation,
     LogIndex,
+    QueueId,
     QueuePosition,
     SessionId,
     SessionKey,
@@ -45,8 +46,11 @@ from lockstep.core.inputs import (
     Tick,
 )
 from lockstep.core.replication import (
+    HELD_IN_ONE,
     Acknowledge,
     Frames,
+    HandedOver,
+    HeldMessages,
     Refuse,
     Subscribe,
     SubscriptionAccepted,
@@ -69,12 +73,14 @@ from lockstep.core.server_messages import (
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
+from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, LoopWatch
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.session_codec import decode_response, encode_request
 from services.backup.subscriber import Subscriber
 from services.primary.long_requests import SAID_MAX
 from services.primary.server import PrimaryService
 from services.primary.sessions import CLIENT_BYTES_MAX, SessionsService
+from tests.long_steps import refuse
 from tests.unit.lockstep.runtime.serialized import whole
 
 ORDERS, E1 = SetName("orders"), Epoch(1)
@@ -194,6 +200,23 @@ async def test_a_stream_closed_by_the_primary_delivers_what_was_sent_before(node
     await node.do(TellBackup(ORDERS, stream, frames(b"last")), CloseBackupStream(ORDERS, stream))
     await node.hears(PrimaryStreamClosed)
     assert PrimarySaid(ORDERS, 7, frames(b"last")) in node.core.heard
+
+
+async def test_a_long_last_word_arrives_whole_behind_all_frames_and_keeps_neither_side(node: Node) -> None:
+    held = [HeldMessages() for _ in range(2000)]
+    for number, part in enumerate(held):
+        first = number * HELD_IN_ONE << 20
+        part.add(SessionKey(5), QueueId(6), range(first, first + (HELD_IN_ONE << 20), 1 << 20))
+    word = HandedOver(ORDERS, E1, B2, LogIndex(9), held=tuple(held))
+    stream, found = await subscribed(node), list[LongStep]()
+    watch = LoopWatch("both", LONG_SECONDS, found.append)
+    watch.start()
+    await node.do(TellBackup(ORDERS, stream, frames(b"last")), TellBackup(ORDERS, stream, word))
+    await node.hears(BackupStreamClosed)
+    watch.stop()
+    refuse(found)
+    said = [given.message for given in await node.hears(PrimarySaid) if given.message != ACCEPTED]
+    assert said == [frames(b"last"), word]
 
 
 async def test_a_replaced_subscription_is_heard_no_more(node: Node) -> None:

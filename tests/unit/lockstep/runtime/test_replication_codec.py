@@ -8,8 +8,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from lockstep.core.errors import Rejected
-from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import (
+    EPOCH_MAX,
+    BrokerId,
+    DiskId,
+    Epoch,
+    Incarnation,
+    LogIndex,
+    QueueId,
+    SessionKey,
+    SetName,
+)
 from lockstep.core.replication import (
+    HELD_IN_ONE,
     Acknowledge,
     Frames,
     HandedOver,
@@ -22,6 +33,12 @@ from lockstep.core.replication import (
     ToBackup,
 )
 from lockstep.core.store_protocol import StateItem
+from lockstep.runtime.handed_over_codec import (
+    PARSED_BYTES,
+    decode_handed_over,
+    encode_handed_over,
+    is_handed_over,
+)
 from lockstep.runtime.replication_codec import (
     decode_acknowledge,
     decode_subscribe,
@@ -30,6 +47,8 @@ from lockstep.runtime.replication_codec import (
     encode_subscribe,
     encode_to_backup,
 )
+from lockstep.runtime.turns import at_once
+from lockstep.wire.v1 import primary_pb2
 from tests.unit.lockstep.runtime.serialized import whole
 
 ORDERS = SetName("orders")
@@ -38,6 +57,17 @@ numbers = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=20)
 epoch_tables = st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple)
 items = st.builds(StateItem, st.binary(max_size=20), st.binary(max_size=20), st.booleans())
+
+
+def held_parts(held: list[tuple[int, int, list[int]]]) -> tuple[HeldMessages, ...]:
+    """As they come back: HELD_IN_ONE together."""
+    rows = [(session, queue, position) for session, queue, some in held for position in some]
+    parts = [HeldMessages() for _ in range(0, len(rows), HELD_IN_ONE)]
+    for number, (session, queue, position) in enumerate(rows):
+        parts[number // HELD_IN_ONE].add(SessionKey(session), QueueId(queue), [position])
+    return tuple(parts)
+
+
 to_backup = st.one_of(
     st.builds(
         SubscriptionAccepted, st.just(ORDERS), numbers, numbers, numbers, st.booleans(), epoch_tables, numbers
@@ -61,9 +91,7 @@ to_backup = st.one_of(
             ),
             max_size=2,
         ).map(tuple),
-        st.lists(
-            st.builds(HeldMessages, numbers, numbers, st.lists(numbers, max_size=3).map(tuple)), max_size=2
-        ).map(tuple),
+        st.lists(st.tuples(numbers, numbers, st.lists(numbers, max_size=3)), max_size=2).map(held_parts),
         st.booleans(),
     ),
     st.builds(SnapshotChunk, st.just(ORDERS), numbers, st.lists(items, max_size=3).map(tuple), st.booleans()),
@@ -189,3 +217,62 @@ def test_an_epoch_above_which_there_is_none_is_refused_wherever_a_backup_says_it
         decode_acknowledge(
             encode_acknowledge(Acknowledge(ORDERS, far, BrokerId("B2"), Incarnation("i"), LogIndex(7)), "id")
         )
+
+
+MANY = 40 * HELD_IN_ONE
+
+
+def long_word() -> HandedOver:
+    """Of many transactions, and of many messages in hand: most of them of one session and queue."""
+    opened = tuple(
+        OpenProgress((LogIndex(number), E5), SessionKey(number), 7, ((SessionKey(number), 3),), 2, 100)
+        for number in range(1000)
+    )
+    held = [
+        *((number, number + 1, [number << 40]) for number in range(MANY)),
+        (5, 6, [number << 20 for number in range(MANY)]),
+    ]
+    return HandedOver(ORDERS, E5, BrokerId("B2"), LogIndex(8), opened, held_parts(held), True)
+
+
+def test_a_long_word_is_encoded_and_decoded_in_many_steps_and_is_one_message() -> None:
+    word = long_word()
+    encoding = encode_handed_over(word)
+    assert sum(1 for _ in encoding) >= 2 * MANY // HELD_IN_ONE
+    data = whole(at_once(encode_handed_over(word)))
+    assert is_handed_over(data) and decode_to_backup(data) == word
+    assert sum(1 for _ in decode_handed_over(data)) >= len(data) // (2 * PARSED_BYTES)
+    assert at_once(decode_handed_over(memoryview(data))) == word
+
+
+def test_a_long_word_whose_parts_are_long_is_decoded_in_as_many_steps() -> None:
+    """As whoever does not cut them says it."""
+    positions = [number << 20 for number in range(MANY)]
+    response = primary_pb2.SubscribeResponse(resource_set=ORDERS, epoch=E5)
+    response.handed_over.to, response.handed_over.log_end = "B2", 8
+    response.handed_over.held.add(session=5, queue=6, positions=positions)
+    response.handed_over.held.add(session=7, queue=6, positions=[1])
+    data = response.SerializeToString()
+    held = held_parts([(5, 6, positions), (7, 6, [1])])
+    word = HandedOver(ORDERS, E5, BrokerId("B2"), LogIndex(8), (), held)
+    assert sum(1 for _ in decode_handed_over(data)) >= len(data) // (2 * PARSED_BYTES)
+    assert at_once(decode_handed_over(data)) == word == decode_to_backup(data)
+
+
+@given(st.integers(0, 200_000), st.binary(max_size=20), st.integers(0, 20))
+def test_bytes_that_are_no_last_word_are_refused_or_are_one(place: int, others: bytes, dropped: int) -> None:
+    data = LONG_WORD[:place] + others + LONG_WORD[place + dropped :]
+    if is_handed_over(data):
+        with contextlib.suppress(Rejected):
+            assert at_once(decode_handed_over(data)).set_name is not None
+
+
+LONG_WORD = whole(at_once(encode_handed_over(long_word())))
+
+
+@pytest.mark.parametrize(
+    "message", [Frames(ORDERS, E5, ((b"a" * 20_000, b""),), LogIndex(3)), SnapshotChunk(ORDERS, E5, (), True)]
+)
+def test_other_messages_are_no_last_words(message: ToBackup) -> None:
+    (data,) = encode_to_backup([message], 1 << 20)
+    assert not is_handed_over(whole(data))

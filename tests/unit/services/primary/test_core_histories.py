@@ -374,7 +374,7 @@ class History:
         names |= {("exchange", name) for name in rig.state.exchanges.by_name}
         assert names <= rig.directory.keys(), "a name is used that is not this set's"
         sessions = set(rig.state.sessions.by_key)
-        held = set(rig.core.context.dispatch.held())
+        held = {session for session, _, positions in rig.core.context.dispatch.held() if positions}
         assert held <= sessions, "somebody holds messages who is no more"
 
 

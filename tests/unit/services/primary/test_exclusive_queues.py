@@ -14,6 +14,7 @@ from lockstep.core.commands import (
 from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.requests import DetachSession
 from lockstep.core.xid import Xid
+from lockstep.runtime.turns import at_once
 from services.primary.core.handing_on import handed_over, roll_back_unfit
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
 
@@ -28,7 +29,7 @@ def next_reign(rig: Rig, how: str) -> Rig:
     handed = None
     if how == "hand-over":
         roll_back_unfit(rig.core.context, rig.core.attachments)
-        handed = handed_over(rig.core.context, rig.core.attachments, BrokerId("b2"))
+        handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
         rig.pass_time(1)
     return Rig(predecessor=rig, handed=handed, is_restarted=how == "restart")
 

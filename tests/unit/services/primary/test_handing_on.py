@@ -13,17 +13,20 @@ from lockstep.core.commands import (
     SettleCommand,
     StartCommand,
 )
+from lockstep.core.effects import WakeAt
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueuePosition, TransactionKey
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import EpochBegins, RollbackReason
-from lockstep.core.replication import HandedOver
+from lockstep.core.replication import HELD_IN_ONE, HandedOver
 from lockstep.core.requests import GetOutcome, HeldDeliveries
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState, SessionAttached
 from lockstep.core.set_state import SetState
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
-from services.primary.core.handing_on import HELD_IN_ONE, fits, handed_over, roll_back_unfit
+from lockstep.runtime.turns import at_once
+from services.primary.core.handing_on import fits, handed_over, roll_back_unfit
+from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
 TO = BrokerId("b2")
@@ -33,7 +36,7 @@ XID = Xid(7, b"global", b"one").encode()
 def told(rig: Rig) -> HandedOver:
     """What the rig's primary tells its successor."""
     roll_back_unfit(rig.core.context, rig.core.attachments)
-    handed = handed_over(rig.core.context, rig.core.attachments, TO)
+    handed = at_once(handed_over(rig.core.context, rig.core.attachments, TO))
     rig.pass_time(1)
     return handed
 
@@ -209,10 +212,11 @@ def test_what_many_hold_is_handed_on_by_holder_and_queue(rig: Rig, client: RigCl
     client.consume("q", credit=2)
     client.consume("r")
     handed = told(rig)
-    assert [one.session for one in handed.held] == [client.session, client.session, other.session]
-    for one, holder in zip(handed.held, (client, client, other), strict=True):
-        queue = rig.core.context.state.queues.by_id[one.queue].name
-        assert one.positions == holder.positions(queue)
+    held = [each for one in handed.held for each in one.by_holder()]
+    assert [session for session, _, _ in held] == [client.session, client.session, other.session]
+    for (_, queue_id, positions), holder in zip(held, (client, client, other), strict=True):
+        queue = rig.core.context.state.queues.by_id[queue_id].name
+        assert tuple(positions) == holder.positions(queue)
 
 
 def test_an_epoch_that_was_not_handed_over_aborts_what_earlier_ones_left_open(
@@ -260,6 +264,30 @@ def outcome(client: RigClient, key: TransactionKey) -> tuple[int, int]:
     client.say(GetOutcome(1, key, False))
     answer = client.heard_of(OutcomeAnswer)[-1]
     return answer.state, answer.reason
+
+
+def test_what_is_in_hand_is_gathered_in_steps_that_look_at_few(rig: Rig, client: RigClient) -> None:
+    held = 3 * HELD_IN_ONE + 1
+    client.publish("q", *[b"x"] * held)
+    client.consume("q", credit=held)
+    steps = list(handed_over(rig.core.context, rig.core.attachments, TO))
+    assert len(steps) >= 4
+    assert [len(part.positions) for part in told(rig).held] == [HELD_IN_ONE, HELD_IN_ONE, HELD_IN_ONE, 1]
+
+
+def test_a_primary_that_stops_for_another_gathers_what_is_in_hand_in_turns() -> None:
+    rig = Rig(PrimarySettings(piece_cost=1))
+    client = rig.client(outlives_hand_over=True)
+    client.declare("q")
+    client.publish("q", *[b"x"] * (3 * HELD_IN_ONE))
+    client.consume("q", credit=3 * HELD_IN_ONE)
+    turns, effects = 0, rig.core.hand_over(TO, Now(rig.boottime_ms, rig.wall_ms))
+    assert rig.core.stopped
+    while not rig.core.has_handed_over:
+        assert any(isinstance(effect, WakeAt) for effect in effects), "it asks for its next turn"
+        turns += 1
+        effects = rig.core.go_on_handing_over(Now(rig.boottime_ms + turns, rig.wall_ms))
+    assert turns >= 3
 
 
 def test_what_is_in_hand_is_taken_up_in_steps_that_look_at_few(rig: Rig, client: RigClient) -> None:

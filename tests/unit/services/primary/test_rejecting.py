@@ -11,6 +11,7 @@ from lockstep.core.replication import HandedOver
 from lockstep.core.requests import CloseConsumer, GetOutcome, Heartbeat, HeldDeliveries
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from lockstep.core.server_messages import HeartbeatAnswered
+from lockstep.runtime.turns import at_once
 from services.primary.core import handing_on
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
@@ -59,7 +60,7 @@ def read_all(rig: Rig) -> None:
 
 def handed_over(rig: Rig) -> HandedOver:
     """What the rig's primary tells its successor."""
-    return handing_on.handed_over(rig.core.context, rig.core.attachments, BrokerId("b2"))
+    return at_once(handing_on.handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
 
 
 def resume(rig: Rig, client: RigClient, *again: int) -> None:

@@ -43,3 +43,14 @@ def test_it_is_cut_short_when_the_key_is_gone_or_another_epoch_began(given: AnyI
     assert not waiting.is_over(EARLY)
     waiting.take(given)
     assert waiting.is_over(EARLY)
+
+
+def test_nobody_is_given_up_before_the_word_is_said_unless_it_is_cut_short() -> None:
+    for given, is_over in ((BackupStreamClosed(SET, 3), False), (LeaseLost(SET), True)):
+        waiting = Parting(Epoch(2), (3,))
+        assert not waiting.is_over(LATE)
+        waiting.take(given)
+        assert waiting.is_over(LATE) == is_over
+    waiting = Parting(Epoch(2), (3,))
+    waiting.told(LATE.boottime_ms)
+    assert not waiting.is_over(EARLY) and waiting.is_over(LATE)

@@ -11,13 +11,12 @@ from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, Se
 from lockstep.core.inputs import MapSeen, Tick, Verdict, Woken
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import OpenSession
-from lockstep.core.replication import HandedOver, HeldMessages
+from lockstep.core.replication import HELD_IN_ONE, HandedOver, HeldMessages
 from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, RememberMap, StoreRefused
 from services.backup.core.settings import BackupSettings
 from services.broker.core.promotion import Candidacy
 from services.broker.core.settings import ReplicaSettings
 from services.broker.core.taking_over import TakingOver
-from services.primary.core.handing_on import HELD_IN_ONE
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.settings import PrimarySettings
 from tests.unit.lockstep.core.history import Log, message, replay
@@ -167,8 +166,10 @@ def test_what_was_in_hand_is_taken_up_in_pieces_before_anybody_is_led() -> None:
     log.publish(*(message((queue,)),) * (4 * HELD_IN_ONE))
     log.flush()
     target = entry(2, OLD)
-    held = (HeldMessages(session, queue.id, tuple(queue.positions())),)
-    handed = HandedOver(SET, Epoch(1), OLD.broker, log.state.applied, held=held)
+    held = [HeldMessages() for _ in range(4)]
+    for place, part in enumerate(held):
+        part.add(session, queue.id, queue.positions()[place * HELD_IN_ONE : (place + 1) * HELD_IN_ONE])
+    handed = HandedOver(SET, Epoch(1), OLD.broker, log.state.applied, held=tuple(held))
     copy = LogCopy(replay(log.frames), log.state.applied, 0)
     taking = TakingOver(Candidacy(target, (), is_restarted=False), copy, OLD.disk, piece_cost=1)
     taking.applied(handed)
