@@ -4,8 +4,10 @@ Law: on a backup the state stands at the commit index and the suffix holds what 
 R11). It is handed from role to role: a promoted backup applies its whole suffix and becomes the primary's log.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from lockstep.core.epoch_table import EpochTable, LogOutline
 from lockstep.core.frames import Frame
@@ -49,7 +51,8 @@ class LogCopy:
         """Beside the state, while transients are forgotten: what is to take its place, or what it has taken the place of."""
         self._applying: Iterator[int] | None = None
         """The first frame of the suffix, of which a part is applied."""
-        self._retained_bytes = 0
+        self.retained_bytes = 0
+        """Of the frames that are retained."""
         self._retained_bytes_max = retained_bytes_max
         self._resident_bytes_max = resident_bytes_max
 
@@ -194,18 +197,25 @@ class LogCopy:
 
     def frames_after(self, index: LogIndex) -> list[Frame]:
         """The frames behind `index` that are kept, oldest first; they reach from `index` + 1 on only if so much is kept."""
-        return [frame for frame in (*self.retained, *self.suffix) if frame.header.first > index]
+        found: list[Frame] = []
+        for frames in (self.retained, self.suffix):
+            found += islice(frames, bisect_right(frames, index, key=_first_of), None)
+        return found
 
     def _retain(self, frame: Frame) -> None:
         """Keep a frame that was applied; the oldest go, but never one behind the commit index, which a member may lack."""
         self.retained.append(frame)
-        self._retained_bytes += len(frame.durable) + len(frame.transient)
+        self.retained_bytes += len(frame.durable) + len(frame.transient)
         while (
-            self._retained_bytes > self._retained_bytes_max
+            self.retained_bytes > self._retained_bytes_max
             and self.retained[0].header.last <= self.commit_index
         ):
             oldest = self.retained.popleft()
-            self._retained_bytes -= len(oldest.durable) + len(oldest.transient)
+            self.retained_bytes -= len(oldest.durable) + len(oldest.transient)
+
+
+def _first_of(frame: Frame) -> LogIndex:
+    return frame.header.first
 
 
 def _cost_of(frame: Frame) -> int:

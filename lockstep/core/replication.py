@@ -170,6 +170,10 @@ class SnapshotChunk(ReplicationMessage, frozen=True):
     is_last: bool
 
 
+FRAMES_IN_ONE = 1000
+"""In one message: a backup checks each, in one step."""
+
+
 class Frames(ReplicationMessage, frozen=True):
     """The log: (durable part, transient part) of consecutive frames, and the commit index; without frames a heartbeat."""
 

@@ -19,6 +19,7 @@ from lockstep.core.ids import (
     SetName,
 )
 from lockstep.core.replication import (
+    FRAMES_IN_ONE,
     Acknowledge,
     Frames,
     HandedOver,
@@ -188,7 +189,7 @@ def to_backup_bytes(message: ToBackup) -> int:
 
 
 class _FrameJoiner:
-    """Frames of one epoch in a row, until they are as long as a message should be."""
+    """Frames of one epoch in a row, until they are as long, or as many, as a message should have."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -201,11 +202,12 @@ class _FrameJoiner:
             yield from self.flush()
         self._last = frames
         for pair in frames.frames:
-            if self._pairs and self._bytes + len(pair[0]) + len(pair[1]) > self._bytes_max:
+            more = len(pair[0]) + len(pair[1])
+            if self._pairs and (self._bytes + more > self._bytes_max or len(self._pairs) == FRAMES_IN_ONE):
                 yield from self.flush()
                 self._last = frames
             self._pairs.append(pair)
-            self._bytes += len(pair[0]) + len(pair[1])
+            self._bytes += more
 
     def flush(self) -> Iterator[Serialized]:
         last, pairs = self._last, self._pairs

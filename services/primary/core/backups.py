@@ -8,6 +8,7 @@ only to a disk that the map does not name.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import CloseBackupStream, Note, TellBackup
@@ -16,6 +17,7 @@ from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.item_blocks import is_block
 from lockstep.core.replication import (
+    FRAMES_IN_ONE,
     Frames,
     HandedOver,
     SnapshotChunk,
@@ -28,6 +30,7 @@ from services.primary.core.catching_up import CatchingUp
 from services.primary.core.context import Context, shown
 from services.primary.core.snapshot_sending import SnapshotSending
 
+_PARTS_OF = itemgetter(Frame._fields.index("durable"), Frame._fields.index("transient"))
 SNAPSHOT_TURN_CHUNKS = 4
 """Parts of a snapshot on their way to begin with, and after a tick without an acknowledgement: 4 MiB, encoded in about 25 ms, so
 that commits and heartbeats go on meanwhile.
@@ -163,7 +166,10 @@ class Backups:
             ),
         )
         if not is_whole:
-            self.send(subscription, log.frames_after(agreed))
+            frames = log.frames_after(agreed)
+            self.send(subscription, frames[:FRAMES_IN_ONE])
+            for begin in range(FRAMES_IN_ONE, len(frames), FRAMES_IN_ONE):
+                self.send(subscription, frames[begin : begin + FRAMES_IN_ONE])
         if snapshot_index:
             in_blocks = is_whole and message.takes_blocks
             items = context.state.items_in_pieces(durable=is_whole, in_blocks=in_blocks)
@@ -179,7 +185,7 @@ class Backups:
         """Send frames, as they were serialised, with the commit index."""
         context = self._context
         subscription.told_commit = context.writer.log.commit_index
-        parts = tuple((frame.durable, frame.transient) for frame in frames)
+        parts = tuple(map(_PARTS_OF, frames))
         self._tell(
             subscription.stream,
             Frames(context.state.set_name, context.epoch, parts, subscription.told_commit),

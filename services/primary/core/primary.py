@@ -491,7 +491,14 @@ def _take_over(
     """The log from the copy's end on, and what goes with its state."""
     state = copy.state
     log = ReplicationLog(
-        epoch, copy.retained, copy.transients_from, copy.log_end, copy.commit_index, state.time_ms, reign
+        epoch,
+        copy.retained,
+        copy.retained_bytes,
+        copy.transients_from,
+        copy.log_end,
+        copy.commit_index,
+        state.time_ms,
+        reign,
     )
     return Context(
         epoch,

@@ -6,7 +6,9 @@ Frames behind the commit index are always kept: a member of the in-sync set may 
 them (R5, R8).
 """
 
+from bisect import bisect_right
 from collections import deque
+from itertools import islice, takewhile
 
 from lockstep.core.frames import FRAME_BYTES_MAX, Frame, encode_frame
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
@@ -23,6 +25,7 @@ class ReplicationLog:
         self,
         epoch: Epoch,
         frames: deque[Frame],
+        frames_bytes: int,
         transients_from: LogIndex,
         end: LogIndex,
         commit_index: LogIndex,
@@ -38,11 +41,14 @@ class ReplicationLog:
         self.commit_index = LogIndex(0)
         self._time_ms = time_ms
         self._frames = frames
-        self._retained_bytes = sum(_size(frame) for frame in frames)
-        self._uncommitted = deque((frame.header.last, _size(frame)) for frame in frames)
-        self._uncommitted_bytes = self._retained_bytes
+        self._retained_bytes = frames_bytes
+        self._uncommitted: deque[tuple[LogIndex, int]] = deque()
+        self._uncommitted_bytes = 0
         """Of the frames behind the commit index."""
         self.committed(commit_index)
+        for frame in takewhile(lambda frame: frame.header.last > self.commit_index, reversed(frames)):
+            self._uncommitted.appendleft((frame.header.last, _size(frame)))
+            self._uncommitted_bytes += _size(frame)
         self._pending: list[tuple[AnyRecord, bool] | None] = []
         self.pending_bytes = 0
         """Content of the records that are in no frame yet, with positions."""
@@ -128,13 +134,9 @@ class ReplicationLog:
     def frames_after(self, index: LogIndex) -> list[Frame]:
         """The frames behind `index`, which is the end of a frame and not before `retained_from`."""
         assert index >= self.retained_from, (index, self.retained_from)
-        found: list[Frame] = []
-        for frame in reversed(self._frames):
-            if frame.header.last <= index:
-                break
-            assert frame.header.first > index, "a subscription begins between frames"
-            found.append(frame)
-        found.reverse()
+        begin = bisect_right(self._frames, index, key=_last_of)
+        found = list(islice(self._frames, begin, None))
+        assert not found or found[0].header.first > index, "a subscription begins between frames"
         return found
 
     def forget(self, up_to: LogIndex, bytes_max: int) -> None:
@@ -147,3 +149,7 @@ class ReplicationLog:
 
 def _size(frame: Frame) -> int:
     return len(frame.durable) + len(frame.transient)
+
+
+def _last_of(frame: Frame) -> LogIndex:
+    return frame.header.last

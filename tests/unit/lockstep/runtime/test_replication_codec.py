@@ -20,6 +20,7 @@ from lockstep.core.ids import (
     SetName,
 )
 from lockstep.core.replication import (
+    FRAMES_IN_ONE,
     HELD_IN_ONE,
     Acknowledge,
     Frames,
@@ -149,6 +150,13 @@ def test_frames_in_a_row_become_one_message_with_the_last_commit_index() -> None
 def test_joined_frames_stay_below_the_limit() -> None:
     encoded = list(encode_to_backup([frames(b"a" * 60, b"b" * 60, b"c" * 200)], 100))
     assert [len(decode_to_backup(whole(data)).frames) for data in encoded] == [1, 1, 1]  # type: ignore[union-attr]
+
+
+def test_small_frames_are_joined_to_as_many_as_a_backup_checks_in_one_step() -> None:
+    some = frames(*[b"a"] * (FRAMES_IN_ONE - 1))
+    encoded = list(encode_to_backup([some, some, some], 1 << 20))
+    counts = [len(decode_to_backup(whole(data)).frames) for data in encoded]  # type: ignore[union-attr]
+    assert counts == [FRAMES_IN_ONE, FRAMES_IN_ONE, FRAMES_IN_ONE - 3]
 
 
 def test_frames_of_different_epochs_are_not_joined() -> None:

@@ -3,12 +3,14 @@
 import pytest
 
 from lockstep.core.effects import CloseBackupStream
+from lockstep.core.frames import check_frame
 from lockstep.core.ids import Epoch, LogIndex, SessionKey
 from lockstep.core.inputs import BackupSaid, BackupStreamClosed, SwapAnswered, Tick, Verdict
 from lockstep.core.item_blocks import is_block
 from lockstep.core.items import ENTRY, MESSAGE
 from lockstep.core.records import DeclareQueue, OpenSession
 from lockstep.core.replication import (
+    FRAMES_IN_ONE,
     Frames,
     Refuse,
     SnapshotChunk,
@@ -310,6 +312,18 @@ def test_frames_behind_the_commit_index_are_kept_through_a_promotion_whatever_th
     bench = PrimaryBench(entry(2, A, B), MemoryStore("disk-a", *frames(1, 1, 6)), copy)
     told = bench.subscribe(1, B, log_end=2, epochs=EPOCH_1, commit_index=2, is_memory_whole=True, applied=2)
     assert accepted(told).agreed == 2
+
+
+def test_a_member_that_lacks_many_frames_gets_them_in_order_some_in_each_message() -> None:
+    many = 2 * FRAMES_IN_ONE + 1
+    copy = copy_of(*frames(1, 1, many))
+    copy.commit(LogIndex(2))
+    bench = PrimaryBench(entry(2, A, B), MemoryStore("disk-a", *frames(1, 1, many)), copy)
+    told = bench.subscribe(1, B, log_end=2, epochs=EPOCH_1, commit_index=2, is_memory_whole=True, applied=2)
+    sent = [message.frames for message in told if isinstance(message, Frames)]
+    assert [len(some) for some in sent] == [FRAMES_IN_ONE, FRAMES_IN_ONE]
+    indexes = [check_frame(durable).first for some in sent for durable, _ in some]
+    assert indexes == list(range(3, bench.core.log_end + 1))
 
 
 def test_two_restarted_members_of_a_set_that_may_lose_nobody_come_in_one_swap() -> None:
