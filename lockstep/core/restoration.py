@@ -270,8 +270,11 @@ class Restoration:
             transactions.add(buffer)
         if kind == keys.OPERATION:
             index = LogIndex(keys.numbers_in(item.key)[2])
+            if key not in self._operations:
+                self._operations[key] = set()
+                buffer.operations = list(buffer.operations)  # Somebody may still read what was there.
             buffer.add(values.decode_operation(item.value, index, item.is_durable))
-            self._operations.setdefault(key, set()).add(index)
+            self._operations[key].add(index)
         elif kind == keys.TRANSACTION:
             transaction = values.decode_transaction(item.value)
             buffer.state, buffer.is_durable = transaction.state, True

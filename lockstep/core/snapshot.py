@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
@@ -35,12 +36,15 @@ from lockstep.core.records import DeclareQueue
 from lockstep.core.sessions import Session
 from lockstep.core.snapshot_blocks import entry_blocks, message_blocks
 from lockstep.core.state_captures import LOOKED_AT, CapturedContents, CapturedEntries, EntriesPiece
+from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
+_BUFFER_COST = 25
+"""Of a look at one transaction."""
 _Wanted = dict[bool, bool]
 """Whether durable items (True) and transient ones (False) are asked for; nothing else is encoded."""
 Paced = Iterator[Item | None]
@@ -329,15 +333,52 @@ def _beginning_item(buffer: TxBuffer) -> Item | None:
 
 
 def _capture_transactions(state: SetState, wanted: _Wanted) -> Paced:
-    if not wanted[True]:
-        return iter(())
-    return _of_buffers(state, _transaction_item)
+    """Transactions, then what they do, then what is said of those that are not prepared."""
+    live = list(state.transactions.live.values())
+    prepared = [buffer for buffer in live if buffer.is_prepared]
+    opened = [_copy_of(buffer) for buffer in state.transactions.open()]
+    return _of_buffers(prepared, list(map(_CHANGING_OF, prepared)), opened, wanted)
 
 
-def _capture_beginnings(state: SetState, wanted: _Wanted) -> Paced:
-    if not wanted[False]:
-        return iter(())
-    return _of_buffers(state, _beginning_item)
+_CHANGING_OF = attrgetter("session", "timeout_ms", "started_ms", "operations")
+"""Of a transaction that is prepared, and not ended: nothing else of it changes. Nor is any operation added or taken out."""
+
+
+def _copy_of(buffer: TxBuffer) -> TxBuffer:
+    """Of one that is open, whose operations do not change."""
+    if isinstance(buffer, DtxBuffer):
+        return replace(buffer, operations=list(buffer.operations), associations=dict(buffer.associations))
+    return replace(buffer, operations=list(buffer.operations))
+
+
+def _as_prepared(buffer: TxBuffer, session: SessionKey, *others: Any) -> TxBuffer:
+    timeout_ms, started_ms, operations = others
+    prepared = replace(buffer, state=TransactionState.PREPARED, session=session, operations=operations)
+    prepared.timeout_ms, prepared.started_ms = timeout_ms, started_ms
+    return prepared
+
+
+def _of_buffers(
+    prepared: list[TxBuffer], changing: list[tuple[Any, ...]], opened: list[TxBuffer], wanted: _Wanted
+) -> Paced:
+    places = sorted(
+        [
+            *((buffer.key, place) for place, buffer in enumerate(prepared)),
+            *((buffer.key, -1 - place) for place, buffer in enumerate(opened)),
+        ]
+    )
+    yield None
+    looked_at = 0
+    for items_of in (_transaction_items, _operation_items, _beginning_items):
+        for _, place in places:
+            buffer = opened[-1 - place] if place < 0 else _as_prepared(prepared[place], *changing[place])
+            looked_at += _BUFFER_COST
+            for item in items_of(buffer, wanted):
+                yield item
+                looked_at = 0
+            if looked_at >= LOOKED_AT:
+                yield None
+                looked_at = 0
 
 
 def _subscription(state: SetState, key: bytes) -> Item | None:
@@ -388,9 +429,23 @@ def _undone(state: SetState, key: bytes) -> Item | None:
     return None
 
 
-def _of_buffers(state: SetState, item_of: Callable[[TxBuffer], Item | None]) -> Iterator[Item]:
-    found = [item_of(buffer) for _, buffer in sorted(state.transactions.live.items())]
-    return (item for item in found if item is not None)
+def _transaction_items(buffer: TxBuffer, wanted: _Wanted) -> Iterator[Item]:
+    item = _transaction_item(buffer) if wanted[True] else None
+    if item is not None:
+        yield item
+
+
+def _beginning_items(buffer: TxBuffer, wanted: _Wanted) -> Iterator[Item]:
+    item = _beginning_item(buffer) if wanted[False] else None
+    if item is not None:
+        yield item
+
+
+def _operation_items(buffer: TxBuffer, wanted: _Wanted) -> Iterator[Item]:
+    for operation in buffer.operations:
+        if wanted[operation.is_durable]:
+            key = keys.operation_key(buffer.key, operation.index)
+            yield Item(key, values.encode_operation(operation), operation.is_durable)
 
 
 def _operation(state: SetState, key: bytes) -> Item | None:
@@ -400,17 +455,6 @@ def _operation(state: SetState, key: bytes) -> Item | None:
     if place == len(operations) or operations[place].index != index:
         return None
     return Item(key, values.encode_operation(operations[place]), operations[place].is_durable)
-
-
-def _capture_operations(state: SetState, wanted: _Wanted) -> Paced:
-    captured = [(key, list(buffer.operations)) for key, buffer in sorted(state.transactions.live.items())]
-    return (
-        Item(
-            keys.operation_key(key, operation.index), values.encode_operation(operation), operation.is_durable
-        )
-        for key, operations in captured
-        for operation in operations
-    )
 
 
 _BEFORE_ENTRIES: list[Callable[[SetState, _Wanted], Paced]] = [
@@ -428,8 +472,6 @@ _BEHIND_MESSAGES: list[Callable[[SetState, _Wanted], Paced]] = [
     _capture_outcomes,
     _capture_sessions,
     _capture_transactions,
-    _capture_operations,
-    _capture_beginnings,
     _capture_undone,
 ]
 _ITEMS: dict[bytes, Callable[[SetState, bytes], Item | None]] = {

@@ -19,7 +19,7 @@ from lockstep.core.items import QUEUE
 from lockstep.core.pieces import PIECE_COST, Pieces
 from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
-from lockstep.core.records import Bind, EpochBegins, OpenSession, Requeue
+from lockstep.core.records import Bind, EpochBegins, OpenSession, Prepare, Requeue
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import RECORD_COST, STEP_COST, WHOLE_MAX, SetState
 from lockstep.core.state_captures import LOOKED_AT, PIECE_ENTRIES, CapturedContents, CapturedEntries
@@ -356,6 +356,26 @@ def test_whatever_there_is_much_of_an_epoch_behind_a_restart_begins_in_steps_tha
     assert len(calls) > MANY and max(calls) < 100
     assert state_hash(state) == state_hash(log.state)
     check_invariants(state)
+
+
+def test_what_is_prepared_is_read_a_few_at_a_time() -> None:
+    log, branches = Log(), 2000
+    log.begin_epoch()
+    queue = log.queue("q")
+    for number in range(branches):
+        key = log.begin(xid=b"%d" % number)
+        log.publish(message((queue,)), transaction=key)
+        log.append(Prepare(None, key, False, b"%d" % number))
+    log.flush()
+
+    def reading(is_durable_wanted: bool) -> Iterator[int]:
+        for _ in log.state.items_in_pieces(durable=is_durable_wanted):
+            yield 0
+
+    for is_durable_wanted in (True, False):
+        calls = calls_by_step(reading(is_durable_wanted))
+        assert len(calls) > (branches if is_durable_wanted else 10)
+        assert max(calls) <= 3 * branches, "a look at each to begin with, and then at its key"
 
 
 def calls_by_step(work: Iterator[int]) -> list[int]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.items import ENTRY, Item, message_key
-from lockstep.core.records import Annotate, DequeueReason, Move
+from lockstep.core.records import Annotate, Commit, DequeueReason, Move, Prepare
 from lockstep.core.set_state import SetState
 from lockstep.core.state_captures import CapturedContents, CapturedEntries, EntriesPiece
 from lockstep.core.state_hash import state_hash
@@ -81,6 +81,27 @@ def test_what_is_not_read_yet_is_kept_when_a_snapshot_is_laid_over_the_state(
     returned.overlay(log.state.items(durable=False))
     assert found + [item for item in reading if item is not None] == expected
     assert state_hash(returned) == state_hash(log.state)
+
+
+@pytest.mark.parametrize("is_durable_wanted", [True, False])
+def test_transactions_are_read_as_they_were_whatever_becomes_of_them(is_durable_wanted: bool) -> None:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    kept, ended, opened = (log.begin(xid=b"x%d" % number) for number in range(3))
+    for key in (kept, ended, opened):
+        log.publish(message((queue,)), transaction=key)
+        log.publish(message((queue,), is_durable=False), transaction=key, is_durable=False)
+    for key in (kept, ended):
+        log.append(Prepare(None, key, False, log.state.transactions.live[key].xid, 7))
+    log.flush()
+    expected = list(log.state.items(durable=is_durable_wanted))
+    reading = log.state.items_in_pieces(durable=is_durable_wanted)
+    log.append(Commit(None, ended))
+    log.publish(message((queue,)), transaction=opened)
+    log.begin_epoch(is_restarted=True)
+    assert list(log.state.items(durable=is_durable_wanted)) != expected
+    assert [item for item in reading if item is not None] == expected
 
 
 def test_who_lets_go_of_a_snapshot_leaves_nothing_behind() -> None:
