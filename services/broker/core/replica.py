@@ -574,17 +574,20 @@ class Replica:
             self._effects += self.primary.handle(extended, now)
 
     def _authorise(self, now: Now) -> None:
-        """Let the primary speak only while the set's lease key lives under the present lease (R6). In an etcd that was set back
-        it gets that again only while all members follow it: none of them has seen a later epoch.
+        """Let the primary speak only while the set's lease key lives under the present lease (R6). In an etcd that was set back,
+        or of which that may still be said, it gets that again only while all members follow it: none of them has seen a later
+        epoch.
         """
-        assert self.primary is not None
-        if self._lease.is_key_held:
+        primary = self.primary
+        assert primary is not None
+        primary.holds_key = self._lease.is_key_held
+        if primary.holds_key:
             return
-        self.primary.streams.serve_until_ms = 0
-        if self._facts.is_set_back and not self.primary.is_followed_by_all:
-            # Somebody may have led since, and etcd does not know.
+        primary.streams.serve_until_ms = 0
+        is_said_by_now = self._lease.held_ms(now) >= self.settings.regain_wait_ms
+        if primary.may_be_deposed and (self._facts.is_set_back or not is_said_by_now):
             return
-        restore = self._lease.restore(self.primary.membership.read, self.incarnation, now)
+        restore = self._lease.restore(primary.membership.read, self.incarnation, now)
         if restore is not None:
             self._effects.append(restore)
 

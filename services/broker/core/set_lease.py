@@ -24,6 +24,8 @@ class SetLease:
         """The process lease; 0: none."""
         self.serve_until_ms = 0
         """Until when it is valid."""
+        self._held_since_ms: int | None = None
+        """Since when the present lease is known to be held, once that was asked."""
         self._key_lease_id = 0
         """The lease under which the set's key is known to be this replica's; 0: none."""
         self._request = 0
@@ -38,15 +40,26 @@ class SetLease:
     def is_valid(self, now: Now) -> bool:
         return self.lease_id != 0 and now.boottime_ms < self.serve_until_ms
 
+    def held_ms(self, now: Now) -> int:
+        """For how long the present lease has been held, since this was asked first; 0: there is none."""
+        if not self.lease_id:
+            return 0
+        if self._held_since_ms is None:
+            self._held_since_ms = now.boottime_ms
+        return now.boottime_ms - self._held_since_ms
+
     def extended(self, given: LeaseExtended) -> bool:
         """The process lease was granted or renewed; answers whether it is another one than before."""
         is_other = given.lease_id != self.lease_id
+        if is_other:
+            self._held_since_ms = None
         self.lease_id, self.serve_until_ms = given.lease_id, given.serve_until_ms
         return is_other
 
     def lost(self) -> None:
         """The process lease is gone."""
         self.lease_id = self._key_lease_id = self.serve_until_ms = 0
+        self._held_since_ms = None
 
     def put(self, lease_id: int) -> None:
         """A promotion has put the key under `lease_id`, which may be gone by now."""

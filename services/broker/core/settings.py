@@ -18,5 +18,9 @@ class ReplicaSettings:
     """How long the others leave a set to the broker that it was handed over to, which takes it within some 20 ms."""
     parting_ms: int = 500
     """How long a replica that handed its set over waits for its backups to hear of it: a round trip, usually."""
+    regain_wait_ms: int = 3000
+    """For so long a primary whose lease has ended, and whom not all members follow, leaves its key and the entry alone under the
+    next one. Where etcd was set back somebody may have led since; whoever is there to know reaches etcd by then, and says so.
+    """
     first_promotion_step_ms: int = 3000
     """A new set belongs to the first of its brokers; each further one waits so much longer before it steps in."""

@@ -45,12 +45,12 @@ class MapKeeping:
             entry for entry in in_sync if self._presences.get(entry.broker) == entry.incarnation
         )
 
-    def plan(self, now: Now, may_serve: bool) -> None:
+    def plan(self, now: Now, may_serve: bool, may_be_deposed: bool) -> None:
         """Send the next swap, if there is one worth it and none is under way. `may_serve`: the lease is this process's: who has
-        lost it may have a successor that an etcd which was set back does not know.
+        lost it may have a successor that an etcd which was set back does not know; `may_be_deposed`, also before that is said.
         """
         membership = self._membership
-        if self._is_set_back and not may_serve:
+        if not may_serve and (self._is_set_back or may_be_deposed):
             return
         if membership.swap_state is SwapState.SENT or now.boottime_ms < self._retry_ms:
             return

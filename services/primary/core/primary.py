@@ -115,6 +115,8 @@ class PrimaryCore:
         `gone`: what this epoch has ended in the state already.
         """
         self._own = own
+        self.holds_key = True
+        """Of the set's lease; its replica says so when it does not."""
         self._copy = copy
         self.epoch: Epoch = set_map.epoch
         tx_queues = TxQueues()
@@ -188,6 +190,11 @@ class PrimaryCore:
             entry == self._own or self.backups.of_member(entry) is not None
             for entry in self.membership.set_map.in_sync
         )
+
+    @property
+    def may_be_deposed(self) -> bool:
+        """Whether somebody may have led since the lease ended, of whom etcd may not know: the entry is left alone."""
+        return not (self.holds_key or self.is_followed_by_all)
 
     @property
     def is_followed_by_all(self) -> bool:
@@ -421,7 +428,8 @@ class PrimaryCore:
         if not self.stopped:
             self.client_hearing.bodies_came()
             self._aftermath.settle()
-            self._map.plan(now, self.streams.may_speak)
+            may_serve = self.streams.may_speak
+            self._map.plan(now, may_serve, not may_serve and self.may_be_deposed)
             if self._log.commit(now):
                 self._begin_serving()
             may_speak = self.is_serving and self.streams.may_speak

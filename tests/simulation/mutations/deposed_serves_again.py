@@ -20,5 +20,5 @@ class Sanguine(WeakReplica):
 MUTATION = Mutation(
     "R1, R6: where etcd was set back only who is followed by all members serves under another lease",
     lambda: Parts(make_replica=Sanguine),
-    ("deposed_in_a_lost_etcd",),
+    ("deposed_in_a_lost_etcd", "deposed_before_it_is_told"),
 )

@@ -354,7 +354,33 @@ def test_in_an_etcd_that_was_set_back_a_key_is_restored_only_for_who_is_followed
     assert len(bench.wanted(RestoreLeaseKey)) == 1 and len(bench.wanted(SwapMap)) == swaps
     bench.feed(seen(entry_now, 12))
     bench.pass_ms(200)
-    assert len(bench.wanted(RestoreLeaseKey)) == 2 and len(bench.wanted(SwapMap)) == swaps + 1
+    assert len(bench.wanted(RestoreLeaseKey)) == 2
+    bench.answer(Verdict.DONE, 12)
+    bench.pass_ms(200)
+    assert len(bench.wanted(SwapMap)) == swaps + 1
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_who_is_not_followed_by_all_leaves_others_the_time_to_say_that_etcd_was_set_back(
+    is_followed: bool,
+) -> None:
+    """Who knows that may reach it later."""
+    bench = leading_with_a_backup()
+    swaps, wait_ms = len(bench.wanted(SwapMap)), bench.replica.settings.regain_wait_ms
+    bench.feed(LeaseLost(SET))
+    if not is_followed:
+        bench.feed(BackupStreamClosed(SET, 1))
+        bench.pass_ms(2 * wait_ms)
+    bench.hold_lease(8, for_ms=60_000)
+    for passed_ms in (0, wait_ms - 200):
+        bench.pass_ms(passed_ms)
+        assert bool(bench.wanted(RestoreLeaseKey)) is is_followed
+        if not is_followed:
+            assert len(bench.wanted(SwapMap)) == swaps, "nor is anybody taken out"
+    bench.pass_ms(400)
+    bench.answer(Verdict.DONE, 12)
+    bench.pass_ms(2_000)
+    assert len(bench.wanted(SwapMap)) == swaps + 1
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,14 @@ def test_a_restoration_that_failed_is_asked_for_again_after_a_pause() -> None:
     lease.answered(restore.request, Verdict.FAILED, NOW)
     assert lease.restore(ENTRY, HOLDER, NOW) is None
     assert lease.restore(ENTRY, HOLDER, Now(NOW.boottime_ms + 100, 0)) is not None
+
+
+def test_a_lease_is_held_from_the_first_look_at_it_until_there_is_another() -> None:
+    lease = lease_under(1)
+    assert [lease.held_ms(Now(at_ms, 0)) for at_ms in (500, 900)] == [0, 400]
+    lease.extended(LeaseExtended(SET, 1, 4_000))
+    assert lease.held_ms(Now(1_000, 0)) == 500
+    lease.lost()
+    assert lease.held_ms(Now(1_100, 0)) == 0
+    lease.extended(LeaseExtended(SET, 2, 5_000))
+    assert [lease.held_ms(Now(at_ms, 0)) for at_ms in (1_200, 1_300)] == [0, 100]
