@@ -28,7 +28,7 @@ async def main(seconds: float, scratch: Path) -> int:
     for column in COLUMNS:
         shown.add_column(column, justify="right")
     has_failed = False
-    async with deployed(scratch, sets={SET: BROKERS}, proxies=1) as (deployment, _):
+    async with deployed(scratch, sets={SET: BROKERS}, coordinators=1, proxies=1) as (deployment, _):
         await prepare(deployment, SET)
         every = {name: (name,) for name in ATTACKS}
         for title, attacks in {"none": (), **every, "all at once": tuple(ATTACKS), "none again": ()}.items():

@@ -40,18 +40,20 @@ async def prepare(deployment: Deployment, set_name: str) -> None:
 
 
 async def attack(deployment: Deployment, set_name: str, attacks: Sequence[str], seconds: float) -> Figures:
-    """So many strangers at the port of the set's primary and at the proxy for so long; without any: how it is in peace."""
+    """So many strangers at the ports of the set's primary, a proxy and a coordinator for so long; without any: how it is in
+    peace."""
     broker = deployment[await deployment.primary_of(set_name)].address
     proxy = deployment.cluster.proxy_addresses[0]
+    async with deployment.client() as client:
+        coordinator = (await client.administration.coordinators())[0]
+    target = (broker, proxy, coordinator, set_name, str(seconds))
     logs = {
         local.broker.log: local.broker.log.stat().st_size for local in deployment.cluster.brokers.values()
     }
     bystander = _Bystander()
     watching = asyncio.create_task(bystander.run(proxy, time.monotonic() + seconds))
     processes = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.chaos.attackers", name, broker, proxy, str(seconds))
-        )
+        await asyncio.create_subprocess_exec(*(sys.executable, "-m", "tests.chaos.attackers", name, *target))
         for name in attacks
     ]
     try:

@@ -1,7 +1,7 @@
-"""Strangers at the ports of a cluster, each in a process of its own: floods of names, subscriptions, selectors, calls and frames.
+"""Strangers at the ports of a cluster, each in a process of its own: floods of names, links, messages, calls, frames and bytes.
 
-`python -m tests.chaos.attackers NAME BROKER PROXY SECONDS`: attacks for about so long, and ends without a word. Whatever it is
-told is of no interest: refusals, too, are answers.
+`python -m tests.chaos.attackers NAME BROKER PROXY COORDINATOR SET SECONDS`: attacks for about so long, and ends without a word.
+Whatever it is told is of no interest: refusals, too, are answers.
 """
 
 import asyncio
@@ -13,15 +13,25 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import grpc.aio
+
 import lockstep
-from lockstep.wire.v1 import cluster_pb2
+from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
+from lockstep.core.requests import AttachSession, Heartbeat
+from lockstep.runtime.channels import open_channel
+from lockstep.runtime.session_codec import encode_request
+from lockstep.wire.v1 import cluster_pb2, coordinator_pb2, transactions_pb2
+from lockstep.wire.v1.coordinator_pb2_grpc import CoordinatorStub
 from tests.amqp import codec
 from tests.amqp.codec import composite
-from tests.amqp.raw_client import RawClient, attach_receiver, attach_sender, credit
+from tests.amqp.raw_client import RawClient, attach_receiver, attach_sender, begin, credit
+from tests.unit.lockstep.runtime.serialized import whole
 from tests.unit.lockstep.transport import raw_http2 as h
 
 LINKS = 400
 """On one connection: below what it may have."""
+BODY_BYTES = 4 << 20
+"""Of what is big by its parts."""
 STATUS = "/lockstep.wire.v1.Cluster/GetStatus"
 _EMPTY = h.message(b"")
 _WORST = " OR ".join(["p LIKE '%" + "_" * 100 + "b%'"] * 34)
@@ -35,6 +45,9 @@ class Target:
 
     broker: str
     proxy: str
+    coordinator: str
+    set_name: SetName
+    """Of which that broker was the primary."""
     until: float
 
     @property
@@ -108,6 +121,83 @@ async def costly_bindings(target: Target) -> None:
             await asyncio.sleep(2)
 
 
+async def empty_frames(target: Target) -> None:
+    """Heartbeats on twenty connections, 10,000 a second on each."""
+
+    async def one() -> None:
+        async with await RawClient.begun(target.proxy) as client:
+            while not target.is_over and not client.is_at_end:
+                client.send(struct.pack(">IBBH", 8, 2, 0, 0) * 1000)
+                await client.skip(0.1)
+
+    await asyncio.gather(*(one() for _ in range(20)))
+
+
+async def many_entries(target: Target) -> None:
+    """Messages of 4 MiB that are annotations, or properties, of one or two bytes each."""
+    annotations = _entries(0x72, codec.ulong(0) + b"\x40")
+    properties = _entries(0x74, codec.string("") + b"\x40")
+    while not target.is_over:
+        async with await RawClient.begun(target.proxy) as client:
+            await client.attach_sender("entries", "entries")
+            for section in (annotations, properties):
+                await client.outcome_of(client.transfer_in_frames(codec.message(b"x", section)))
+
+
+def _entries(section: int, entry: bytes) -> bytes:
+    count = BODY_BYTES // len(entry)
+    return codec.described(
+        codec.ulong(section), struct.pack(">BII", 0xD1, 4 + count * len(entry), 2 * count) + entry * count
+    )
+
+
+async def refused_links(target: Target) -> None:
+    """1,000 on each of four connections, whose sources name nothing."""
+    while not target.is_over:
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(4):
+                client = await stack.enter_async_context(await RawClient.begun(target.proxy))
+                source = composite("source")
+                attaches = [
+                    attach_receiver(f"r{number}", "", number, source=source) for number in range(1000)
+                ]
+                client.send(*attaches)
+            await asyncio.sleep(2)
+
+
+async def sessions_with_many_links(target: Target) -> None:
+    """2,000 links to a queue that is there, and the end of their session, again and again."""
+    async with await RawClient.opened(target.proxy) as client:
+        while not target.is_over and not client.is_at_end:
+            client.send(begin())
+            client.send(*(attach_sender(f"s{number}", "bomb", number) for number in range(2000)))
+            client.say("end")
+            await client.sent()
+            for _ in range(20):
+                await client.skip(0.1)
+
+
+async def big_deliveries(target: Target) -> None:
+    """Three connections to which 30 MiB are delivered, which settle nothing and come again."""
+    async with await lockstep.connect(target.broker) as client, client.session() as session:
+        await session.declare_queue("big", set_name=target.set_name)
+        for _ in range(6):
+            await session.publish("big", bytes(5 << 20))
+
+    async def one() -> None:
+        while not target.is_over:
+            async with await RawClient.begun(target.proxy) as client:
+                await client.attach_receiver("big", "big")
+                client.send(credit(0, 100, incoming_window=100_000))
+                waited = 0.0
+                while waited < 0.2 and not target.is_over:  # Then all has come.
+                    begun = time.monotonic()
+                    await client.skip(0.2)
+                    waited = time.monotonic() - begun
+
+    await asyncio.gather(*(one() for _ in range(3)))
+
+
 # --- HTTP/2 ---
 
 
@@ -178,6 +268,95 @@ async def pings(target: Target) -> None:
     await client.close()
 
 
+async def late_data(target: Target) -> None:
+    """For a call that is over, as much as the peer takes, on four connections."""
+
+    async def one() -> None:
+        while not target.is_over:
+            client = await h.RawClient.connect(target.port)
+            client.send(h.request(1, "/nobody/Nothing"))
+            await client.end_of(1)
+            reading = asyncio.ensure_future(_read(client))
+            while not client.is_over and not target.is_over:
+                client.send(*[h.frame(h.DATA, 0, 1, bytes(16_384))] * 16)
+                with contextlib.suppress(OSError):
+                    await client.writer.drain()
+                await asyncio.sleep(0)
+            reading.cancel()
+            await client.close()
+            await asyncio.sleep(0.5)
+
+    await asyncio.gather(*(one() for _ in range(4)))
+
+
+async def session_heartbeats(target: Target) -> None:
+    """On streams of twenty clients, 2,000 a second on each."""
+
+    async def one(number: int) -> None:
+        attach = AttachSession(
+            target.set_name, SessionId(f"flood-{number}"), SessionKey(0), Epoch(0), 10_000, 0, ()
+        )
+        heartbeat = h.message(whole(encode_request(target.set_name, (Heartbeat(),))))
+        client = await h.RawClient.connect(target.port)
+        client.send(
+            h.request(1, "/lockstep.wire.v1.Sessions/Open"),
+            h.frame(h.DATA, 0, 1, h.message(whole(encode_request(target.set_name, (attach,))))),
+        )
+        reading = asyncio.ensure_future(_read(client))
+        while not client.is_over and not target.is_over:
+            client.send(h.frame(h.DATA, 0, 1, heartbeat) * 200)
+            await asyncio.sleep(0.1)
+        reading.cancel()
+        await client.close()
+
+    await asyncio.gather(*(one(number) for number in range(20)))
+
+
+async def many_fields(target: Target) -> None:
+    """Publishes of 4 MiB that are headers without a name, two bytes each."""
+    headers = bytes((5 << 3 | 2, 0)) * (BODY_BYTES // 2)
+    size = bytearray()
+    rest = len(headers)
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    size.append(rest)
+    request = transactions_pb2.PublishRequest(transaction_id="none", routing_key="bomb").SerializeToString()
+    data = h.message(request + bytes((5 << 3 | 2,)) + size + headers)
+    while not target.is_over:
+        client = await h.RawClient.connect(target.port)
+        client.send(h.request(1, "/lockstep.wire.v1.Transactions/Publish"))
+        for at in range(0, len(data), 16_384):
+            part = data[at : at + 16_384]
+            await client.room(1, len(part))
+            client.send(h.frame(h.DATA, 0 if at + len(part) < len(data) else h.END_STREAM, 1, part))
+            client.sent += len(part)
+        await client.end_of(1)
+        await client.close()
+
+
+async def many_participants(target: Target) -> None:
+    """Commits that name 100,000 of them, four at a time."""
+    names = [f"set:{number}" for number in range(100_000)]
+    channel = open_channel(target.coordinator)
+    stub = CoordinatorStub(channel)
+
+    async def one() -> None:
+        begun = await stub.Begin(coordinator_pb2.BeginDistributedRequest())
+        request = coordinator_pb2.CommitDistributedRequest(
+            transaction_id=begun.transaction_id, generation=begun.generation, participants=names
+        )
+        while not target.is_over:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await stub.Commit(request, timeout=5)
+            await asyncio.sleep(0.1)
+
+    try:
+        await asyncio.gather(*(one() for _ in range(4)))
+    finally:
+        await channel.close()
+
+
 async def _calls(
     target: Target,
     count: int,
@@ -219,14 +398,15 @@ async def _wait(target: Target) -> None:
 ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     attack.__name__: attack
     for attack in (
-        *(new_names, durable_subscriptions, costly_consumer, costly_bindings),
-        *(idle_calls, untaken_answers, long_fields, resets, state_hashes, pings),
+        *(new_names, durable_subscriptions, costly_consumer, costly_bindings, empty_frames, many_entries),
+        *(refused_links, sessions_with_many_links, big_deliveries),
+        *(idle_calls, untaken_answers, long_fields, resets, state_hashes, pings, late_data),
+        *(session_heartbeats, many_fields, many_participants),
     )
 }
 
 
-async def _main(name: str, broker: str, proxy: str, seconds: float) -> None:
-    target = Target(broker, proxy, time.monotonic() + seconds)
+async def _main(name: str, target: Target) -> None:
     while not target.is_over:
         with contextlib.suppress(Exception):  # It may have been thrown out: it comes again.
             async with asyncio.timeout(target.until - time.monotonic()):
@@ -238,5 +418,6 @@ if __name__ == "__main__":
     logging.getLogger("asyncio").setLevel(
         logging.CRITICAL
     )  # Of each write behind the end of a connection it says something.
-    _, named, broker_address, proxy_address, for_seconds = sys.argv
-    asyncio.run(_main(named, broker_address, proxy_address, float(for_seconds)))
+    _, named, at_broker, at_proxy, at_coordinator, of_set, for_seconds = sys.argv
+    end = time.monotonic() + float(for_seconds)
+    asyncio.run(_main(named, Target(at_broker, at_proxy, at_coordinator, SetName(of_set), end)))

@@ -14,7 +14,7 @@ SECONDS = 20.0
 
 @pytest.mark.slow
 async def test_all_attacks_at_once_take_no_lease(tmp_path: Path) -> None:
-    async with deployed(tmp_path, sets={SET: ["B1", "B2", "B3"]}, proxies=1) as deployment:
+    async with deployed(tmp_path, sets={SET: ["B1", "B2", "B3"]}, coordinators=1, proxies=1) as deployment:
         await prepare(deployment, SET)
         peace = await attack(deployment, SET, (), 5)
         found = await attack(deployment, SET, tuple(ATTACKS), SECONDS)
@@ -31,4 +31,5 @@ async def check_that_it_was_attacked(deployment: Deployment) -> None:
     assert len([name for name in queues if name.startswith("flood-")]) >= 100, "new names"
     assert len([name for name in queues if "subscription-" in name]) >= 100, "durable subscriptions"
     assert queues["bomb"] > 0, "messages for the costly consumer"
+    assert queues["big"] > 0, "messages for big deliveries"
     assert sum(length for name, length in queues.items() if name.startswith("bomb-")) == 0, "none matches"
