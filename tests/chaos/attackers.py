@@ -395,14 +395,16 @@ async def _wait(target: Target) -> None:
         await asyncio.sleep(0.1)
 
 
+NAMES_AND_CALLS = (
+    *(new_names, durable_subscriptions, costly_consumer, costly_bindings),
+    *(idle_calls, untaken_answers, long_fields, resets, state_hashes, pings),
+)
+CONTENTS_AND_LINKS = (
+    *(empty_frames, many_entries, refused_links, sessions_with_many_links, big_deliveries),
+    *(late_data, session_heartbeats, many_fields, many_participants),
+)
 ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
-    attack.__name__: attack
-    for attack in (
-        *(new_names, durable_subscriptions, costly_consumer, costly_bindings, empty_frames, many_entries),
-        *(refused_links, sessions_with_many_links, big_deliveries),
-        *(idle_calls, untaken_answers, long_fields, resets, state_hashes, pings, late_data),
-        *(session_heartbeats, many_fields, many_participants),
-    )
+    attack.__name__: attack for attack in (*NAMES_AND_CALLS, *CONTENTS_AND_LINKS)
 }
 
 
