@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import release
-from lockstep.core.apply_transactions import give_back, gone, queues_of, remember_undone, remove
+from lockstep.core.apply_transactions import give_back, gone, queues_of, remember_undone, remove, undoing_cost
 from lockstep.core.apply_wiring import delete_exchange, delete_queue
 from lockstep.core.ids import Epoch, LogIndex, QueueId
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import DequeueReason, EpochBegins, RollbackReason
 from lockstep.core.reply import DONE, Reply
 from lockstep.core.transaction_states import TransactionState
-from lockstep.core.tx_buffer import DequeueOperation, Operation, TxBuffer
+from lockstep.core.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
     from lockstep.core.exchanges import Binding
@@ -75,12 +75,7 @@ def _give_back_all(state: SetState, buffer: TxBuffer) -> Iterator[int]:
             for queue, positions in unlocked:
                 state.tell(state.listener.unlocked, queue, positions)
         gone(state, buffer, operations)
-        yield sum(map(_cost, operations))
-
-
-def _cost(operation: Operation) -> int:
-    """Of giving it back."""
-    return len(operation.positions) if isinstance(operation, DequeueOperation) else 2 + operation.count // 4
+        yield sum(map(undoing_cost, operations))
 
 
 def _drop_transients(state: SetState) -> Iterator[int]:
@@ -120,7 +115,7 @@ def _drop_transients_of(state: SetState, buffer: TxBuffer) -> Iterator[int]:
     for begin in range(0, len(lost), GIVEN_BACK_IN_ONE):
         operations = lost[begin : begin + GIVEN_BACK_IN_ONE]
         give_back(state, buffer, operations)
-        yield sum(map(_cost, operations))
+        yield sum(map(undoing_cost, operations))
     touched: set[QueueId] = set()
     for operation in buffer.operations:
         touched.update(queues_of(state, operation))

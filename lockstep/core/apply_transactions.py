@@ -7,6 +7,7 @@ alone: a `prepare` of a transaction whose records were all transient is recorded
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,6 +37,7 @@ from lockstep.core.records import (
     RollbackReason,
 )
 from lockstep.core.reply import DONE, Reply, refused
+from lockstep.core.taking_apart import emptied
 from lockstep.core.transaction_states import (
     COMMITS,
     ROLLBACKS,
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
 
+ENDED_IN_ONE = 500
+"""Messages that a transaction has accepted, or published one by one, that leave or come, or are given back, in one step."""
+_ORDINAL = attrgetter("ordinal")
 _ASKED_FOR = (RollbackReason.CLIENT, RollbackReason.COORDINATOR, RollbackReason.ROLLBACK_ONLY)
 """Reasons of rollbacks that answer whoever knows the xid."""
 
@@ -149,25 +154,37 @@ def apply_forget_heuristic(
 def _end(
     state: SetState, index: LogIndex, buffer: TxBuffer, transition: Transition, xid: bytes, reason: int
 ) -> Outcome:
-    """End a transaction with its effects, or give back what it holds, and record its outcome."""
+    """End a transaction with its effects, or give back what it holds, and record its outcome. Much of that is left unfinished."""
     buffer.advance(transition)
-    if buffer.state in COMMITS:
-        _take_effect(state, index, buffer)
-    else:
-        for queue, positions in give_back(state, buffer, buffer.operations, is_counted=True):
-            if state.listener is not None:
-                state.tell(state.listener.unlocked, queue, positions)
-    remove(state, buffer)
+    state.transactions.remove(buffer)
     outcome = Outcome(buffer.state, reason, index, xid)
     if not xid:
         remember_undone(state, buffer, outcome)
-    record_outcome(state, buffer.key, outcome)
+    state.outcomes.record(buffer.key, outcome)
+    state.do(_ending(state, index, buffer, outcome))
     return outcome
+
+
+def _ending(state: SetState, index: LogIndex, buffer: TxBuffer, outcome: Outcome) -> Iterator[int]:
+    """What it does by that, in steps that say what they cost (`Pieces`)."""
+    if outcome.state in COMMITS:
+        yield from _take_effect(state, index, buffer)
+    else:
+        yield from _give_back_counted(state, buffer)
+    _removed(state, buffer)
+    _tell_outcome(state, buffer.key, outcome)
+    if len(buffer.operations) > ENDED_IN_ONE:
+        yield from emptied(buffer.shares)
+        yield from emptied(buffer.operations)
 
 
 def record_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> None:
     """A transaction has ended."""
     state.outcomes.record(key, outcome)
+    _tell_outcome(state, key, outcome)
+
+
+def _tell_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> None:
     if state.listener is not None:
         state.tell(state.listener.transaction_ended, key, outcome)
 
@@ -215,15 +232,22 @@ class Effects:
             state.tell(state.listener.enqueued, queue, positions)
 
 
-def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
+def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator[int]:
     effects = Effects(state)
-    for taken in _together(buffer.dequeues):
-        queue = state.queues.by_id.get(taken.queue)
-        if queue is not None:
-            positions = queue.locked_by(buffer.key, taken.positions)
-            effects.dequeue(queue, positions, taken.reason, taken.is_durable)
+    publishes: list[PublishOperation] = []
+    for part in parts_of(buffer.operations):
+        cost = len(part) // 8
+        for taken in _together([each for each in part if isinstance(each, DequeueOperation)]):
+            queue = state.queues.by_id.get(taken.queue)
+            if queue is not None:
+                positions = queue.locked_by(buffer.key, taken.positions)
+                effects.dequeue(queue, positions, taken.reason, taken.is_durable)
+            cost += 2 * len(taken.positions)
+        publishes += [each for each in part if isinstance(each, PublishOperation)]
+        yield cost
+    publishes.sort(key=_ORDINAL)  # Those of one ordinal stay in the order of the log.
     contents = state.contents
-    for shares, places, ids, is_durable in _published(state, index, buffer):
+    for shares, places, ids, is_durable in _published(state, index, buffer, publishes):
         reserve(state, shares, -1)
         batches, references = enqueue(state, shares, places, ids, is_durable)
         if isinstance(references, list):
@@ -233,7 +257,52 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
             for message_id in ids:
                 contents.set_references(message_id, *references)
         effects.enqueued(batches)
+        yield 2 + (len(ids) if isinstance(references, list) or not isinstance(ids, range) else 0)
     effects.tell(buffer.key)
+    if len(publishes) > ENDED_IN_ONE:
+        yield from emptied(buffer.operations)
+        yield from emptied(publishes)
+
+
+def _give_back_counted(state: SetState, buffer: TxBuffer) -> Iterator[int]:
+    """A transaction is rolled back: what it had locked has been delivered once more."""
+    unlocked: dict[int, tuple[Queue, list[QueuePosition]]] = {}
+    for part in parts_of(buffer.operations):
+        for queue, positions in give_back(state, buffer, part, is_counted=True):
+            unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
+        yield sum(map(undoing_cost, part))
+    if state.listener is not None:
+        for queue, positions in unlocked.values():
+            state.tell(state.listener.unlocked, queue, sorted(positions))
+
+
+def parts_of(operations: Sequence[Operation]) -> Iterator[Sequence[Operation]]:
+    """Operations in their order, a few at a time; one that accepts many messages is as many as there have to be."""
+    part: list[Operation] = []
+    accepted = 0
+    for operation in operations:
+        if isinstance(operation, DequeueOperation):
+            positions = operation.positions
+            while len(positions) > ENDED_IN_ONE:
+                some, positions = positions[:ENDED_IN_ONE], positions[ENDED_IN_ONE:]
+                yield [*part, msgspec.structs.replace(operation, positions=some)]
+                part, accepted = [], 0
+            if len(positions) < len(operation.positions):
+                operation = msgspec.structs.replace(operation, positions=positions)
+            accepted += len(positions)
+        part.append(operation)
+        if accepted >= ENDED_IN_ONE or len(part) >= 2 * ENDED_IN_ONE:
+            yield part
+            part, accepted = [], 0
+    if part:
+        yield part
+
+
+def undoing_cost(operation: Operation) -> int:
+    """Of giving it back."""
+    return (
+        2 * len(operation.positions) if isinstance(operation, DequeueOperation) else 2 + operation.count // 4
+    )
 
 
 def _together(dequeues: Sequence[DequeueOperation]) -> Iterator[DequeueOperation]:
@@ -260,17 +329,20 @@ def _with_positions(first: DequeueOperation, positions: list[QueuePosition]) -> 
 
 
 def _published(
-    state: SetState, index: LogIndex, buffer: TxBuffer
+    state: SetState, index: LogIndex, buffer: TxBuffer, publishes: Sequence[PublishOperation]
 ) -> Iterator[tuple[Sequence[Share], Sequence[QueuePosition], Sequence[MessageId], bool]]:
-    """What a transaction that commits at `index` publishes, in order; neighbours that came one by one for one queue together."""
+    """What a transaction that commits at `index` publishes, in order; neighbours that came one by one for one queue together,
+    as many as are little.
+    """
     queue, is_durable = QueueId(-1), False
     alone: list[PublishOperation] = []
     shares_alone: list[Share] = []
     known = buffer.shares
-    for given in buffer.publishes:
+    for given in publishes:
         shares = known.get(given.index) or shares_in(state, buffer, given)
         is_alone = given.count == len(shares) == 1
-        if alone and not (is_alone and shares[0].queue == queue and given.is_durable == is_durable):
+        is_more = is_alone and len(alone) < ENDED_IN_ONE
+        if alone and not (is_more and shares[0].queue == queue and given.is_durable == is_durable):
             yield _together_at(index, alone, shares_alone)
             alone, shares_alone = [], []
         if is_alone:
@@ -345,6 +417,10 @@ def queues_of(state: SetState, operation: Operation) -> list[QueueId]:
 def remove(state: SetState, buffer: TxBuffer) -> None:
     """A transaction is open or prepared no more; what its operations held was given back."""
     state.transactions.remove(buffer)
+    _removed(state, buffer)
+
+
+def _removed(state: SetState, buffer: TxBuffer) -> None:
     if buffer.is_durable:
         state.changed(transaction_key(buffer.key))
         gone(state, buffer, buffer.operations)

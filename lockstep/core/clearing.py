@@ -39,9 +39,15 @@ class Clearing:
         """A queue that has just been deleted."""
         if queue.length:
             self.queues.append(queue)
-            # Whoever hears of each item that goes (a consolidator) writes it down with what its record changed.
-            if not self.is_in_pieces or self._changes.listener is not None:
+            if not self.is_left:
                 self.finish()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a record may leave something to be done in pieces. Whoever hears of each item that goes (a consolidator) writes
+        it down with what its record changed.
+        """
+        return self.is_in_pieces and self._changes.listener is None
 
     def turns(self) -> Generator[int, None, None] | None:
         """Clears what there is, in steps that say what they cost (`Pieces`); None: there is nothing, or somebody is at it."""

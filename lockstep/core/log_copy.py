@@ -114,7 +114,8 @@ class LogCopy:
     def apply_at_once(
         self, index: LogIndex, cost_max: int, between: Callable[[], object] | None = None
     ) -> bool:
-        """The same in one step, if that costs little, as it nearly always does; False: nothing was done.
+        """The same in one step, if that costs little, as it nearly always does; False: nothing was done, or, where a record ends
+        very much, not all of it.
 
         `cost_max`: in the units of `Pieces`.
         """
@@ -130,9 +131,13 @@ class LogCopy:
             cost += len(frame.durable) + len(frame.transient) >> _COST_SHIFT
             if cost > cost_max:
                 return False
-        while suffix and suffix[0].header.last <= index:
-            self.state.apply_frame(suffix[0], between)
-            self._retain(suffix.popleft())
+        while self.is_behind(index):
+            spent = 0
+            self._applying = self.state.apply_in_steps(suffix[0], between)
+            for cost in self._finish_in_steps():
+                spent += cost
+                if spent > cost_max:
+                    return False
         return True
 
     def finish_frame(self) -> None:

@@ -14,6 +14,9 @@ from lockstep.core.taking_apart import emptied, length_of
 FEW_MAX = 16_384
 """So many are put on pages in some milliseconds, wherever they are."""
 
+PART_MAX = 500
+"""Those that are gone through in one step, where they are many."""
+
 
 class PositionSet(Collection[QueuePosition]):
     """Lives as long as whoever has it, who alone changes it."""
@@ -47,6 +50,19 @@ class PositionSet(Collection[QueuePosition]):
         yield from sorted(self.few)
         for number in sorted(self.pages):
             yield from sorted(self.pages[number])
+
+    def parts(self) -> Iterator[list[QueuePosition]]:
+        """The same as going through it, a few at a time; what it has already given may leave meanwhile."""
+        if not self.pages:
+            few = sorted(self.few)
+            for begin in range(0, len(few), PART_MAX):
+                yield few[begin : begin + PART_MAX]
+            return
+        for number in sorted(self.pages):
+            if (page := self.pages.get(number)) is not None:
+                positions = sorted(page)
+                for begin in range(0, len(positions), PART_MAX):
+                    yield positions[begin : begin + PART_MAX]
 
     def among(self, positions: Iterable[QueuePosition]) -> set[QueuePosition]:
         """Those of these that are in it."""

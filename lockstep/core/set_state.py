@@ -31,7 +31,7 @@ from lockstep.core.ids import (
 from lockstep.core.items import META_KEY, Changes, Item, epoch_key, operation_key, transaction_key
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.queues import Queues
-from lockstep.core.records import AppliedRecord, EpochBegins, Message
+from lockstep.core.records import AcceptCommand, AppliedRecord, EpochBegins, Message, RejectCommand
 from lockstep.core.restoration import lay_over, restore
 from lockstep.core.sessions import Answer, Session, Sessions
 from lockstep.core.snapshot import all_items, one_item
@@ -43,10 +43,14 @@ from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import Operation, TxBuffer
 
 STEP_COST = 500
+DONE_IN_ONE = 500
+"""What a record does at once, in units of `Pieces`."""
 WHOLE_MAX = 200
 """Records of a transaction that are applied as a whole: those of a longer one are collected in several steps."""
 RECORD_COST = 6
 """In microseconds, about."""
+_ANSWERS = AcceptCommand, RejectCommand
+"""They change nothing but what their session is told."""
 
 
 class SetState:
@@ -78,6 +82,11 @@ class SetState:
         self.subscriptions = Subscriptions(self.changes)
         self.is_taken_apart = False
         """Nobody has it any more, and it is being taken apart."""
+        self.unfinished: Iterator[int] | None = None
+        """What the last record does still: it ended a transaction in which very much was done. Whoever drives the state shows it
+        to nobody before that is done (`finish_in_steps`); the next record finds it done."""
+        self.done_in_one = DONE_IN_ONE
+        """What a record does before it leaves the rest."""
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._listener: StateListener | None = None
         self.listener = listener
@@ -130,12 +139,16 @@ class SetState:
                         yield from begin_epoch(self, index, record)
                     self.apply(index, header.epoch, record, is_durable)
                     cost += RECORD_COST
+                    if self.unfinished is not None:
+                        yield from self.finish_in_steps()
             place = behind
         self.close_frame(header)
         yield cost
 
     def apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
         """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""
+        if self.unfinished is not None:
+            self.finish()
         replies = apply_whole(self, epoch, records)
         if replies is None:
             return False
@@ -149,7 +162,11 @@ class SetState:
         return True
 
     def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
-        """Apply one record, at a higher index than all before. `time_ms` follows with `close_frame`."""
+        """Apply one record, at a higher index than all before, but for what is left `unfinished`. `time_ms` follows with
+        `close_frame`.
+        """
+        if self.unfinished is not None and type(record) not in _ANSWERS:
+            self.finish()
         assert index > self.applied, f"record {index} behind {self.applied}"
         self.applied = index
         self._observe(epoch, index)
@@ -159,6 +176,32 @@ class SetState:
         if session is not None and record.command is not None:
             self._answer(session, record.command.number, Answer(index, *reply))
         self._call_listener()
+
+    def do(self, work: Iterator[int]) -> None:
+        """For a record: do what it does, in steps that say what they cost. Where the state is driven in pieces, what is too much
+        for one is left `unfinished`.
+        """
+        cost, is_left = 0, self.clearing.is_left
+        for step in work:
+            cost += step
+            if is_left and cost >= self.done_in_one:
+                self.unfinished = work
+                return
+
+    def finish_in_steps(self) -> Iterator[int]:
+        """Do what is `unfinished`, in steps that say what they cost (`Pieces`)."""
+        while (work := self.unfinished) is not None:
+            cost = next(work, None)
+            if cost is None:
+                self.unfinished = None
+                self._call_listener()
+            else:
+                yield cost
+
+    def finish(self) -> None:
+        """The same at once."""
+        for _ in self.finish_in_steps():
+            pass
 
     def _answer(self, session: Session, number: int, answer: Answer) -> None:
         session.answer(number, answer)
@@ -277,11 +320,13 @@ class SetState:
         in_blocks: bool = False,
     ) -> Iterator[Item | None]:
         """The same for whoever lets others have their turn: with None between items where much was looked at for nothing."""
+        self.finish()
         self.clearing.finish()
         return all_items(self, durable, transient, bodies, in_blocks)
 
     def item(self, key: bytes) -> Item | None:
         """The present item of a key; None if there is none (any more)."""
+        self.finish()
         self.clearing.finish()
         return one_item(self, key)
 
@@ -307,6 +352,7 @@ class SetState:
         """Nobody has this state any more: leave nothing of it, in steps that say what they cost (`taking_apart`). Whoever still
         reads it has to look whether `is_taken_apart`.
         """
+        yield from self.finish_in_steps()
         self.is_taken_apart = True
         queues = [*self.queues.by_id.values(), *self.clearing.queues]
         self.clearing.queues.clear()

@@ -137,11 +137,6 @@ class TxBuffer:
         found.sort(key=attrgetter("ordinal"))  # Those of one ordinal stay in the order of the log.
         return found
 
-    @property
-    def dequeues(self) -> list[DequeueOperation]:
-        """In the order of the log."""
-        return [operation for operation in self.operations if isinstance(operation, DequeueOperation)]
-
 
 @dataclass(slots=True)
 class DtxBuffer(TxBuffer):

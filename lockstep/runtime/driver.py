@@ -57,6 +57,16 @@ class Placed(Protocol):
         """Its epoch, and the last index of its log."""
 
 
+@runtime_checkable
+class HoldingBack(Protocol):
+    """A core that is amid something at times that nothing may come between."""
+
+    @property
+    def holds_back(self) -> bool:
+        """What is fed now it keeps until that is done."""
+        ...
+
+
 class Driver:
     """Lives as long as its process, on one event loop. Edges register with `on` what they perform; they call `feed`."""
 
@@ -111,6 +121,11 @@ class Driver:
     def set_names(self) -> list[SetName]:
         """The sets that have a core here, sorted."""
         return sorted(self._cores)
+
+    def holds_back(self, set_name: SetName) -> bool:
+        """Whether what is fed to that set's core is kept by it for later: more than little waits better elsewhere."""
+        core = self._cores.get(set_name)
+        return core.holds_back if isinstance(core, HoldingBack) else False
 
     def new_stream(self) -> int:
         """A stream number that this process never gave out before."""

@@ -19,6 +19,8 @@ STEP_SECONDS = 0.005
 SAID_MAX = 500
 """Messages of a client in one input of the core: a few milliseconds' work, unless each of them is much. Behind so many it waits
 until they are handled."""
+HELD_BACK_SECONDS = 0.005
+"""Between two looks whether a core is through with what nothing may come between."""
 
 Request = tuple[SetName, tuple[ClientMessage, ...]]
 
@@ -62,11 +64,18 @@ class LongRequests:
     async def say(self, set_name: SetName, stream: int, messages: tuple[ClientMessage, ...]) -> None:
         """Feeds one part after the other; returns when the last is handled."""
         for begin in range(0, len(messages), SAID_MAX):
+            await self._until_heard(set_name)
             async with self._turn:
                 self._driver.feed(ClientSaid(set_name, stream, messages[begin : begin + SAID_MAX]))
                 await self._driver.handled()
 
-    async def wait(self) -> None:
-        """Returns when what was fed before is handled, and others who wait for that had their turn."""
+    async def wait(self, set_name: SetName) -> None:
+        """Returns when what was fed to that set before is handled, and others who wait for that had their turn."""
         async with self._turn:
             await self._driver.handled()
+        await self._until_heard(set_name)
+
+    async def _until_heard(self, set_name: SetName) -> None:
+        """Its core hears what is said, and does not keep it for later."""
+        while self._driver.holds_back(set_name):
+            await asyncio.sleep(HELD_BACK_SECONDS)

@@ -245,7 +245,7 @@ class SessionsService:
                 if stream.unsaid is not None:
                     await self._say(stream)
                 elif stream.said >= SAID_MAX:
-                    await self._long.wait()
+                    await self._long.wait(stream.set_name)
                     stream.said = 0
                 await stream.outbox.wait_below(CLIENT_BYTES_MAX)
         finally:

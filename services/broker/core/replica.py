@@ -105,6 +105,8 @@ class Replica:
         self._leaving: PrimaryCore | None = None
         """It has handed its set over, and its last word is not said yet."""
         self._leaving_since_ms = 0
+        self._put_off: HandOver | None = None
+        """The primary is amid something, and hands over behind that."""
         self._taking_over: TakingOver | None = None
         self._handed: HandedOver | None = None
         """What the last primary told its successor."""
@@ -125,6 +127,11 @@ class Replica:
     @property
     def is_serving(self) -> bool:
         return self.primary is not None and not self.primary.stopped and self.primary.is_serving
+
+    @property
+    def holds_back(self) -> bool:
+        """What clients and backups say now is heard later: it is amid something that nothing may come between."""
+        return self.primary is not None and self.primary.is_alone
 
     @property
     def is_ahead_of_etcd(self) -> bool:
@@ -268,7 +275,10 @@ class Replica:
 
     def _decide(self, given: AnyInput, now: Now) -> None:
         if isinstance(given, HandOver):
-            self._hand_over(given, now)
+            self._put_off = given
+        if self._put_off is not None and not self.holds_back:
+            put_off, self._put_off = self._put_off, None
+            self._hand_over(put_off, now)
         if isinstance(given, PrimarySaid) and isinstance(given.message, HandedOver):
             self._let_stand(given.message, now)
         if isinstance(given, SwapAnswered):

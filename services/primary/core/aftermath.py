@@ -12,6 +12,11 @@ from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.settling import give_back
 
+GIVEN_BACK_IN_ONE = 500
+"""Messages that came back and are looked at in one step."""
+_DELETED_COST = 4
+"""Of a queue that went, beside its consumers."""
+
 
 class Aftermath:
     """Lives as long as the epoch; driven by the primary core, and behind each message of a client."""
@@ -49,16 +54,26 @@ class Aftermath:
 
     def settle(self) -> None:
         """Do all that the listener has noticed."""
+        if self._listener.has_news:
+            for _ in self.settle_in_steps():
+                pass
+
+    def settle_in_steps(self) -> Iterator[int]:
+        """The same, in steps that say what they cost; nothing may come between."""
         listener = self._listener
         while listener.has_news:
             came_back, listener.came_back = listener.came_back, []
             for queue, positions in came_back:
-                if queue.id in self._context.state.queues.by_id:
-                    give_back(self._context, queue, positions)
+                for begin in range(0, len(positions), GIVEN_BACK_IN_ONE):
+                    some = positions[begin : begin + GIVEN_BACK_IN_ONE]
+                    if queue.id in self._context.state.queues.by_id:
+                        give_back(self._context, queue, some)
+                    yield len(some) // 2
             deleted, listener.deleted = listener.deleted, []
             for queue, consumers in deleted:
                 queue_deleted(self._streams, queue.name, consumers)
                 self._names.release_unused("queue", queue.name)
+                yield _DELETED_COST + len(consumers)
             deleted_exchanges, listener.deleted_exchanges = listener.deleted_exchanges, []
             for name in deleted_exchanges:
                 self._names.release_unused("exchange", name)

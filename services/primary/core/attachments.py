@@ -6,15 +6,16 @@ session had in hand, or had open, ends by records of its own before the record t
     attached --stream lost--> away --attach--> attached        attached | away --detach, time-out--> ended
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 
 from lockstep.core.due_times import DueTimes
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
+from lockstep.core.position_sets import PART_MAX, PositionSet
 from lockstep.core.queues import Queue
 from lockstep.core.records import CloseSession, OpenSession, RollbackReason
-from lockstep.core.requests import AttachSession, UnansweredSettle
+from lockstep.core.requests import AttachSession, HeldDeliveries, UnansweredSettle
 from lockstep.core.server_messages import (
     AttachRefused,
     CommandAnswered,
@@ -100,13 +101,14 @@ class Attachments:
             assert session is not None
         else:
             context.figures.resumed += 1
-        self._join(stream, session, message)
+        context.alone.do(self._join(stream, session, message))
         return stream
 
     def _refused(self, code: ErrorCode, text: str) -> AttachRefused:
         return AttachRefused(*self._streams.head(), code, text, self._streams.candidates)
 
-    def _join(self, stream: ClientStream, session: Session, message: AttachSession) -> None:
+    def _join(self, stream: ClientStream, session: Session, message: AttachSession) -> Iterator[int]:
+        """In steps that say what they cost; nothing comes between."""
         streams = self._streams
         old = self._attached.get(session.key)
         if old is not None:
@@ -120,7 +122,7 @@ class Attachments:
             self._ends_with_epoch.discard(session.key)
         else:
             self._ends_with_epoch.add(session.key)
-        self._release_lost_deliveries(session, message)
+        yield from self._release_lost_deliveries(session, message)
         next_number = session.next_number
         streams.tell(
             stream.number,
@@ -139,22 +141,23 @@ class Attachments:
                 code = error_code(answer.code)
                 streams.answer(stream.number, CommandAnswered(number, code, answer.message, answer.value))
 
-    def _release_lost_deliveries(self, session: Session, message: AttachSession) -> None:
+    def _release_lost_deliveries(self, session: Session, message: AttachSession) -> Iterator[int]:
         """What the session holds beyond what the client has in hand got lost with the last stream."""
-        context = self._context
-        in_hand = {
-            (held.queue, position)
-            for held in message.held
-            if context.state.open_from <= held.epoch <= context.epoch
-            for position in held.positions
-        }
-        in_hand -= _settled(session, message.settling)
-        for queue_id, positions in context.dispatch.held_by(session.key).items():
+        context, in_hand = self._context, _InHand()
+        if not (queues := context.dispatch.holds_in(session.key)):
+            return
+        kept = range(context.state.open_from, context.epoch + 1)
+        yield from in_hand.take([held for held in message.held if held.epoch in kept])
+        yield from in_hand.leave_settled(session, message.settling)
+        for queue_id in queues:
             queue = context.state.queues.by_id[queue_id]
-            lost = [position for position in positions if (queue.name, position) not in in_hand]
-            context.dispatch.let_go(session.key, queue_id, lost)
-            context.dispatch.returned(queue_id, lost)
-            context.expiry.watch_again(queue, lost)
+            for held in context.dispatch.held_in(session.key, queue_id):
+                lost = in_hand.lost_of(queue.name, held)
+                context.dispatch.let_go(session.key, queue_id, lost)
+                context.dispatch.returned(queue_id, lost)
+                context.expiry.watch_again(queue, lost)
+                yield len(held) // 2
+        yield from in_hand.take_apart()
 
     def outlives_hand_over(self, session: SessionKey) -> bool:
         """Whether its client goes on with what it has open and in hand where the set is handed over (T8)."""
@@ -178,8 +181,11 @@ class Attachments:
 
     def detach(self, stream: ClientStream) -> None:
         """The client is done with its session."""
+        self._context.alone.do(self._detach(stream))
+
+    def _detach(self, stream: ClientStream) -> Iterator[int]:
         if self._context.state.sessions.get(stream.session) is not None:
-            self._end(stream.session, is_lost=False)
+            yield from self._end(stream.session, is_lost=False)
         if self._streams.by_number.get(stream.number) is stream:
             self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
             self._streams.close_when_committed(stream.number)
@@ -209,13 +215,17 @@ class Attachments:
 
     def end_timed_out(self) -> None:
         """End sessions that have timed out: as many as leave others their turn, for a whole rack may vanish at once."""
+        if self._timed_out:
+            self._context.alone.do(self._end_some())
+
+    def _end_some(self) -> Iterator[int]:
         settings, sessions = self._context.settings, self._context.state.sessions
         ended, left = 0, settings.given_back_max
         while left > 0 and ended < settings.session_ends_max and self._timed_out:
             key = next(iter(self._timed_out))
             del self._timed_out[key]
             if sessions.get(key) is not None:
-                left -= self._end(key, is_lost=True)
+                left -= yield from self._end(key, is_lost=True)
                 ended += 1
 
     def pace(self, number: int, is_full: bool) -> None:
@@ -252,11 +262,12 @@ class Attachments:
             self._streams.end(number, ErrorCode.UNAVAILABLE, text)
             self.close_stream(number)
 
-    def _end(self, key: SessionKey, is_lost: bool) -> int:
-        """Roll back its transactions, give back what it holds, have its exclusive queues end, close it.
+    def _end(self, key: SessionKey, is_lost: bool) -> Generator[int, None, int]:
+        """Roll back its transactions, give back what it holds, have its exclusive queues end, close it; in steps that say what
+        they cost.
 
-        All in one, however much that is: its client may come back at any moment, and either all of what it has in hand is its,
-        or nothing; and nothing overtakes what is given back. Answers what it took, in messages and operations.
+        Nothing comes between, however much that is: its client may come back at any moment, and either all of what it has in
+        hand is its, or nothing; and nothing overtakes what is given back. Returns what it took, in messages and operations.
         """
         context = self._context
         number = self._attached.get(key)
@@ -265,6 +276,7 @@ class Attachments:
             for consumer in stream.consumers.values():
                 context.dispatch.remove_consumer(consumer)
             self.auto_deletion.consumers_lost(key, stream.consumers.values())
+            yield len(stream.consumers)
             stream.consumers.clear()
         cost = 1
         for transaction in sorted(context.progress.of(key)):
@@ -276,16 +288,25 @@ class Attachments:
             elif not isinstance(buffer, DtxBuffer):
                 cost += len(buffer.operations) if buffer is not None else 0
                 append_rollback(context, transaction, RollbackReason.SESSION_ENDED)
+                yield from context.state.finish_in_steps()
             cost += _TRANSACTION_COST
+            yield 2 * _TRANSACTION_COST
         for branch in context.state.transactions.branches_of(key):
             if context.state.transactions.get(branch.key) is branch and key in branch.associations:
                 cost += len(branch.operations) + _TRANSACTION_COST
                 branches.session_ended(context, branch, key)
-        for queue_id, held in context.dispatch.held_by(key).items():
-            cost += len(held)
-            self._give_back(key, context.state.queues.by_id[queue_id], held, is_lost)
-        cost += _QUEUE_COST * self.auto_deletion.exclusive_end(key)
-        self._close(key)
+                yield from context.state.finish_in_steps()
+                yield 2 * _TRANSACTION_COST
+        for queue_id in context.dispatch.holds_in(key):
+            queue = context.state.queues.by_id[queue_id]
+            for held in context.dispatch.held_in(key, queue_id):
+                cost += len(held)
+                self._give_back(key, queue, held, is_lost)
+                yield len(held) // 2
+        for _ in self.auto_deletion.exclusive_end(key):
+            cost += _QUEUE_COST
+            yield 2 * _QUEUE_COST
+        yield from self._close(key)
         return cost
 
     def _give_back(
@@ -299,27 +320,63 @@ class Attachments:
             context.dispatch.returned(queue.id, positions)
             context.expiry.watch_again(queue, positions)
 
-    def _close(self, key: SessionKey) -> None:
+    def _close(self, key: SessionKey) -> Iterator[int]:
         """A session that has nothing any more but perhaps a stream."""
         context = self._context
         self._attached.pop(key, None)
-        self.auto_deletion.session_ended(key)
+        yield from self.auto_deletion.session_ended(key)
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)
         self._is_not_away(key)
         self._ends_with_epoch.discard(key)
 
 
-def _settled(session: Session, settling: Sequence[UnansweredSettle]) -> set[tuple[str, QueuePosition]]:
-    """What the last settle that names it has settled: a session that holds it was given it again behind that, and the client does
-    not know. What a rejected settle names comes back to the client, and one that is not taken yet is to find it.
-    """
-    settled: set[tuple[str, QueuePosition]] = set()
-    for settle in settling:
-        named = {(settle.queue, position) for position in settle.positions}
-        answer = session.answers.get(settle.number)
-        if answer is not None and not answer.code:
-            settled |= named
-        else:
-            settled -= named
-    return settled
+class _InHand:
+    """What a client that comes back has in hand, by the names of queues. Lives as long as it takes to join its session."""
+
+    def __init__(self) -> None:
+        self.by_queue: dict[str, PositionSet] = {}
+
+    def take(self, held: Iterable[HeldDeliveries]) -> Iterator[int]:
+        """In steps that say what they cost, as all of it."""
+        for each in held:
+            positions = self.by_queue.setdefault(each.queue, PositionSet())
+            for some in _few_of(each.positions):
+                positions.update(some)
+                yield len(some) // 2
+
+    def leave_settled(self, session: Session, settling: Sequence[UnansweredSettle]) -> Iterator[int]:
+        """Without what the last settle that names it has settled: a session that holds it was given it again behind that, and the
+        client does not know. What a rejected settle names comes back to the client, and one that is not taken yet is to find it.
+        """
+        settled: dict[str, PositionSet] = {}
+        for settle in settling:
+            answer = session.answers.get(settle.number)
+            positions = settled.setdefault(settle.queue, PositionSet())
+            for some in _few_of(settle.positions):
+                if answer is not None and not answer.code:
+                    positions.update(some)
+                else:
+                    positions.difference_update(some)
+                yield len(some)
+        for queue, positions in settled.items():
+            if (in_hand := self.by_queue.get(queue)) is not None:
+                for some in positions.parts():
+                    in_hand.difference_update(some)
+                    yield len(some)
+            yield from positions.take_apart()
+
+    def lost_of(self, queue: str, held: list[QueuePosition]) -> list[QueuePosition]:
+        """Those of these that it has not."""
+        in_hand = self.by_queue.get(queue)
+        has = in_hand.among(held) if in_hand is not None else ()
+        return [position for position in held if position not in has] if has else held
+
+    def take_apart(self) -> Iterator[int]:
+        """Leave nothing."""
+        for positions in self.by_queue.values():
+            yield from positions.take_apart()
+
+
+def _few_of(positions: Sequence[QueuePosition]) -> Iterator[Sequence[QueuePosition]]:
+    return (positions[begin : begin + PART_MAX] for begin in range(0, len(positions), PART_MAX))

@@ -7,7 +7,7 @@ waits for the first. After a restart nobody knows whose a durable one was, and i
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.queues import Queue
@@ -17,6 +17,8 @@ from services.primary.core.queue_dispatch import Consumer
 
 LOOK_MS = 1000
 """How often what was kept is looked at: much less often than ticks come."""
+_DELETE_COST = 20
+"""Of deleting a queue."""
 
 
 def note_consumer(context: Context, session: SessionKey, queue: Queue) -> None:
@@ -84,26 +86,29 @@ class AutoDeletion:
         if session in self._awaited:
             self._back_since_ms[session] = self._context.now.boottime_ms
 
-    def session_ended(self, session: SessionKey) -> None:
-        """A session is about to be closed: its consumers are over. Its exclusive queues have ended."""
-        self._await_no_more(session)
+    def session_ended(self, session: SessionKey) -> Iterator[int]:
+        """A session is about to be closed: its consumers are over, in steps that say what they cost. Its exclusive queues have
+        ended.
+        """
+        return self._await_no_more(session)
 
-    def exclusive_end(self, session: SessionKey) -> int:
-        """The exclusive queues of a session that is about to be closed end; answers how many they are."""
+    def exclusive_end(self, session: SessionKey) -> Iterator[QueueId]:
+        """The exclusive queues of a session that is about to be closed end, one after the other."""
         context = self._context
-        queues = context.dispatch.exclusive_queues(session)
-        for queue in queues:
-            if self._is_touched(queue.id):
-                self._kept[queue.id] = None
-            elif queue.id in context.state.queues.by_id:
-                context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
-        return len(queues)
+        for queue_id in context.dispatch.exclusive_queues(session):
+            queue = context.state.queues.by_id.get(queue_id)
+            if queue is not None and self._is_touched(queue_id):
+                self._kept[queue_id] = None
+            elif queue is not None:
+                context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)
+            yield queue_id
 
-    def _await_no_more(self, session: SessionKey) -> None:
+    def _await_no_more(self, session: SessionKey) -> Iterator[int]:
         self._back_since_ms.pop(session, None)
         for queue_id in self._awaited.pop(session, ()):
             self._wait_no_more(queue_id)
             self._delete_unused(queue_id)
+            yield _DELETE_COST
 
     def _wait_no_more(self, queue_id: QueueId) -> None:
         self._waits[queue_id] -= 1
@@ -135,7 +140,8 @@ class AutoDeletion:
             session, since_ms = next(iter(self._back_since_ms.items()))
             if now_ms - since_ms < settings.client_silence_ms:
                 break
-            self._await_no_more(session)
+            del self._back_since_ms[session]
+            self._context.alone.do(self._await_no_more(session))
         if self._kept:
             for queue_id in [queue_id for queue_id in self._kept if not self._is_touched(queue_id)]:
                 del self._kept[queue_id]

@@ -238,6 +238,12 @@ class Backups:
             self._context.tx_queues.left(subscription.member.broker)
         return subscription
 
+    def turn_away(self, stream: int, reason: str) -> None:
+        """Refuse a stream that has no subscription yet."""
+        set_name = self._context.state.set_name
+        refused = SubscriptionRefused(set_name, self._context.epoch, reason)
+        self._context.effects += [TellBackup(set_name, stream, refused), CloseBackupStream(set_name, stream)]
+
     def tick(self, now_ms: int) -> list[ReplicatingSubscription]:
         """Heartbeats out, and those closed who missed theirs; answers the closed ones."""
         settings = self._context.settings

@@ -41,6 +41,10 @@ class ClientHearing:
         self._aftermath = aftermath
         self.clients = clients
         self.early = EarlyMessages(context.settings)
+        self.left: list[ClientSaid] = []
+        """Said behind something that nothing may come between: to be taken behind it, before all that comes."""
+        self._cut_off: dict[int, ClientStream] = {}
+        """Streams whose backlogs go on behind that, before all else."""
 
     def said_early(self, given: ClientSaid) -> None:
         """Keep what a client said before the epoch serves, or turn its stream away."""
@@ -58,7 +62,10 @@ class ClientHearing:
     def take_early(self) -> None:
         """The epoch serves: what clients said before is taken now."""
         for said in self.early.take():
-            self.said(said)
+            if self._context.is_alone():
+                self.left.append(said)
+            else:
+                self.said(said)
 
     def said(self, given: ClientSaid) -> None:
         """Take what a client said, in order."""
@@ -66,7 +73,11 @@ class ClientHearing:
         if stream is not None:
             stream.heard_ms = self._context.now.boottime_ms
         messages, place = given.messages, 0
+        state, alone = self._context.state, self._context.alone.works
         while place < len(messages):
+            if alone or state.unfinished is not None:
+                self.left.append(ClientSaid(given.set_name, given.stream, messages[place:]))
+                break
             message, behind = messages[place], place + 1
             if isinstance(message, AttachSession):
                 if stream is None:
@@ -85,7 +96,15 @@ class ClientHearing:
                 )
                 break
             place = behind
-        self._aftermath.settle()
+        if not alone and state.unfinished is None:
+            self._aftermath.settle()
+
+    def heartbeat(self, number: int) -> None:
+        """A client says only that it lives, while something is done that nothing may come between."""
+        stream = self._streams.by_number.get(number)
+        if stream is not None:
+            stream.heard_ms = self._context.now.boottime_ms
+            self._answer_heartbeat(stream)
 
     def closed(self, number: int) -> None:
         """A client's stream is gone."""
@@ -103,6 +122,8 @@ class ClientHearing:
         while (stream := self.clients.rejected()) is not None:
             self._end_command()
             self._go_on(stream)
+            if self._context.is_alone():
+                break
 
     def purge(self) -> None:
         """Long purges go on by one part; what was said behind one that is done goes on, too."""
@@ -114,14 +135,26 @@ class ClientHearing:
     def select(self) -> None:
         """What waits for a share of the time that selectors may take is taken again, and what was said behind it goes on."""
         selections = self.clients.selections
-        while (taken := selections.take()) is not None:
+        while not self._context.is_alone() and (taken := selections.take()) is not None:
             self._take(*taken)
             self._context.selectors.resumed = None
             self._go_on(taken[0])
 
+    def go_on_cut_off(self) -> None:
+        """What nothing was to come between is done: backlogs go on."""
+        while self._cut_off and not self._context.is_alone():
+            number = next(iter(self._cut_off))
+            stream = self._cut_off.pop(number)
+            if self._streams.by_number.get(number) is stream:
+                self._go_on(stream)
+
     def _go_on(self, stream: ClientStream) -> None:
-        while (message := self.clients.next_held_back(stream)) is not None:
+        while not self._context.is_alone():
+            message = self.clients.next_held_back(stream)
+            if message is None:
+                return
             self._take(stream, message)
+        self._cut_off[stream.number] = stream
 
     def _take(self, stream: ClientStream, message: Heard) -> None:
         if stream.blocked_by and not isinstance(message, Heartbeat):
@@ -154,8 +187,11 @@ class ClientHearing:
             streams.tell_now(stream.number, HeartbeatAnswered(*streams.head(), pause_ms, next_number))
 
     def _end_command(self) -> None:
+        context = self._context
+        if context.state.unfinished is not None or context.alone.works:
+            return  # It ends behind that (`PrimaryCore`).
         self._aftermath.settle()
-        self._context.writer.log.end_command(self._context.settings.frame_bytes_max)
+        context.writer.log.end_command(context.settings.frame_bytes_max)
 
 
 def _transaction(

@@ -83,7 +83,7 @@ class ClientStreams:
     def when_committed(self, act: Callable[[], None]) -> None:
         """Call `act` when everything appended so far is committed: at once, if it is."""
         log = self._context.writer.log
-        if log.end <= log.commit_index:
+        if log.end <= log.commit_index and not self._gate:
             act()
         else:
             self._gate.wait(log.end, act)

@@ -16,6 +16,7 @@ from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.server_messages import CommandAnswered
 from lockstep.core.set_state import SetState
 from lockstep.core.wire_numbers import error_code
+from services.primary.core.alone import Alone
 from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
@@ -118,6 +119,8 @@ class Context:
     questions: DecisionQuestions
     pieces: Pieces
     """What is too much for one step."""
+    alone: Alone
+    """What is so, and nothing may come between."""
     figures: Figures = field(default_factory=Figures)
     progress: OpenTransactions = field(default_factory=OpenTransactions)
     selectors: Selectors = field(default_factory=Selectors)
@@ -125,6 +128,10 @@ class Context:
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""
     effects: list[AnyEffect] = field(default_factory=list)
     """What the input at hand wants done."""
+
+    def is_alone(self) -> bool:
+        """Something is under way that nothing may come between."""
+        return self.state.unfinished is not None or bool(self.alone.works)
 
     def queue(self, name: str, session: SessionKey | None = None) -> Queue:
         """The queue of that name, for use by `session` if given; raises `Rejected` NOT_FOUND, or LOCKED: exclusive to another."""

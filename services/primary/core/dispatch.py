@@ -16,6 +16,9 @@ from services.primary.core.queue_view import QueueView
 from services.primary.core.read_back import Wanted
 from services.primary.core.settings import PrimarySettings
 
+RETURNED_IN_ONE = 1000
+"""Messages that were given back and may go out from one moment on: a millisecond's work, or two."""
+
 
 class _Dispatches(dict[QueueId, QueueDispatch]):
     """Made as they are needed: of many queues a new primary hears nothing for long."""
@@ -51,6 +54,8 @@ class Dispatch:
         """By queue: how often a consumer's selector was not asked about a message to its end. Whoever tells of it clears it."""
         self.is_behind = False
         """Whether the last delivery went to so many consumers that others have their turn before it goes on."""
+        self.is_returning = False
+        """More is committed that was given back: `return_committed` goes on with it."""
         for queue in queues.values():
             if queue.definition.exclusive_session:
                 self.add_queue(queue)
@@ -91,11 +96,22 @@ class Dispatch:
     def committed(self, commit_index: LogIndex) -> None:
         """The commit index moved."""
         self._commit_index = commit_index
+        if self._invisible and self._invisible[0][0] <= commit_index:
+            self.return_committed()
+
+    def return_committed(self) -> None:
+        """Some of what is committed, and was given back, may go out now; what lies behind the others waits for them."""
+        commit_index, left = self._commit_index, RETURNED_IN_ONE
+        self.is_returning = False
         # Of each queue at once: many sessions that end together give back what may be one queue's.
         visible: dict[QueueId, list[QueuePosition]] = {}
         while self._invisible and self._invisible[0][0] <= commit_index:
+            if left <= 0:
+                self.is_returning = True
+                break
             _, queue_id, positions = self._invisible.popleft()
             visible.setdefault(queue_id, []).extend(positions)
+            left -= len(positions)
         for queue_id, came_back in visible.items():
             dispatch = self._queues.get(queue_id)
             if dispatch is not None:
@@ -191,6 +207,10 @@ class Dispatch:
             queue_id: list(self._queues[queue_id].hands.of(session)) for queue_id in self.holds_in(session)
         }
 
+    def held_in(self, session: SessionKey, queue_id: QueueId) -> Iterator[list[QueuePosition]]:
+        """What a session holds of a queue, ascending and a few at a time; it may let go of those meanwhile."""
+        return self._queues[queue_id].hands.of(session).parts()
+
     def holds_in(self, session: SessionKey) -> list[QueueId]:
         """Queues of which a session holds messages, by id."""
         return [
@@ -214,9 +234,9 @@ class Dispatch:
             assert not left, "an ended session holds messages"
         self._exclusive.pop(session, None)
 
-    def exclusive_queues(self, session: SessionKey) -> list[Queue]:
-        """The queues that end with a session, by id."""
-        return [self._queues[queue_id].queue for queue_id in sorted(self._exclusive.get(session, ()))]
+    def exclusive_queues(self, session: SessionKey) -> list[QueueId]:
+        """The queues that end with a session, ascending."""
+        return sorted(self._exclusive.get(session, ()))
 
     def begin_leaving(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """These are about to leave the queue, and go to nobody, until `end_leaving`."""

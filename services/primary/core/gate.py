@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from lockstep.core.ids import LogIndex
 
+RELEASED_IN_ONE = 1000
+"""Some milliseconds' work."""
+
 
 class Waiting(NamedTuple):
     """Something to be done when `at` is committed."""
@@ -37,8 +40,13 @@ class CommitGate:
         """The last index that somebody waits for; 0: nobody waits."""
         return self._waiting[-1].at if self._waiting else LogIndex(0)
 
-    def open_to(self, commit_index: LogIndex) -> None:
-        """Release everything up to the commit index, in order."""
+    def open_to(self, commit_index: LogIndex) -> bool:
+        """Release what waits up to the commit index, in order: as much as leaves others their turn; answers whether there is
+        more.
+        """
         waiting = self._waiting
-        while waiting and waiting[0].at <= commit_index:
+        for _ in range(RELEASED_IN_ONE):
+            if not waiting or waiting[0].at > commit_index:
+                return False
             waiting.popleft().release()
+        return True

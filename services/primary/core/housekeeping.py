@@ -47,6 +47,8 @@ class Housekeeping:
 
     def tick(self, now: Now) -> None:
         self.are_late = roll_back_timed_out(self._context)
+        if self._context.is_alone():
+            return
         self.expire(now)
         self.forgetting.tick(now)
         self._look_at_prepared(now)
@@ -79,7 +81,8 @@ class Housekeeping:
         """More of what was too much for one go."""
         if self.are_late:
             self.are_late = roll_back_timed_out(self._context)
-        self.expire(now)
+        if not self._context.is_alone():
+            self.expire(now)
 
     def _look_at_prepared(self, now: Now) -> None:
         if now.boottime_ms >= self._look_ms:

@@ -6,6 +6,7 @@ anything at all once the lease is over (R6). An epoch is begun by its own record
     beginning --epoch record committed--> serving --stop, hand over, a higher epoch, a lost store--> stopped
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
@@ -45,9 +46,12 @@ from lockstep.core.inputs import (
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.pieces import Pieces
 from lockstep.core.replication import Acknowledge, HandedOver
+from lockstep.core.requests import Heartbeat
+from lockstep.core.set_state import DONE_IN_ONE
 from lockstep.core.store_protocol import Appended
 from services.primary.core import decisions
 from services.primary.core.aftermath import Aftermath
+from services.primary.core.alone import Alone
 from services.primary.core.attachments import Attachments
 from services.primary.core.backup_hearing import BackupHearing
 from services.primary.core.backups import Backups
@@ -80,6 +84,9 @@ from services.primary.core.replication_log import ReplicationLog
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
 from services.primary.core.writer import Writer
+
+TAKEN_IN_ONE = 100
+"""Messages of clients, and other inputs, that waited for what was done alone and are taken in one step."""
 
 
 class _Owed(Enum):
@@ -165,6 +172,11 @@ class PrimaryCore:
         """When it was last to be woken for what was too much for one go."""
         self._owed = _Owed.NOTHING
         """What was taken that the next `handle` has to finish."""
+        self._alone = self.context.alone
+        self.is_alone = False
+        """It is amid something that nothing may come between, or has not heard all yet that came meanwhile."""
+        self._held_back: deque[AnyInput] = deque()
+        """What came while something was done alone, in order."""
 
     # --- driving ---
 
@@ -228,8 +240,9 @@ class PrimaryCore:
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
         owed, self._owed = self._owed, _Owed.NOTHING
+        was_alone = self.is_alone
         self._hear(given, now)
-        if not self.stopped:
+        if not (was_alone or self.is_alone or self.stopped):
             if owed is _Owed.NOTHING and _is_acknowledgement(given) and self._log.waits_for_others:
                 # Nothing is completed by it, and nothing could be done that was not done before.
                 return self._take_effects()
@@ -251,13 +264,68 @@ class PrimaryCore:
             return
         self.context.now = now
         try:
-            self._take(given, now)
+            if self.is_alone:
+                self._hear_in_turn(given, now)
+            else:
+                self._take(given, now)
+                if self.context.state.unfinished is not None or self._alone.works:
+                    self._stay_alone()
+                    self._take_held_back(now)
         except DiskDamaged as damaged:
             self.disk_damage = damaged.reason
             self._note("damaged", damaged.reason)
             self._stop(f"the own disk is damaged: {damaged.reason}")
         except ReignOver as over:
             self._stop(over.reason)
+
+    def _hear_in_turn(self, given: AnyInput, now: Now) -> None:
+        """Something is done alone, or was a moment ago. Whoever asks whether this primary lives hears so meanwhile."""
+        match given:
+            case LeaseExtended() | LeaseLost():
+                self._take(given, now)
+            case BackupSaid(message=Acknowledge()) if given.stream in self.backups.by_stream:
+                self._take(given, now)
+            case ClientSaid() if _are_heartbeats(given):
+                self.client_hearing.heartbeat(given.stream)
+            case Tick() if self.context.is_alone():
+                self._backup_hearing.tick(now)
+            case Woken() if self.context.is_alone():
+                self.context.alone.go_on()
+            case _:
+                self._held_back.append(given)
+        self._take_held_back(now)
+
+    def _take_held_back(self, now: Now) -> None:
+        """As much as leaves others their turn, until something is done alone again."""
+        taken = 0
+        while not self.context.is_alone():
+            self.client_hearing.go_on_cut_off()
+            self._stay_alone()
+            if self.context.is_alone() or not self._held_back or taken >= TAKEN_IN_ONE:
+                break
+            held_back = self._held_back.popleft()
+            taken += len(held_back.messages) if isinstance(held_back, ClientSaid) else 1
+            self._take(held_back, now)
+            self._stay_alone()
+            if self.stopped:
+                break
+        self.is_alone = bool(self._alone.works or self._held_back)
+
+    def _stay_alone(self) -> None:
+        """Something may have been begun that nothing may come between: what it leaves to be done belongs to it."""
+        while self.context.is_alone():
+            self._held_back.extendleft(reversed(self.client_hearing.left))
+            self.client_hearing.left.clear()
+            self._alone.do(self._end_alone())
+            if self._alone.works:
+                break
+            self.client_hearing.go_on_cut_off()
+        self.is_alone = bool(self._alone.works or self._held_back)
+
+    def _end_alone(self) -> Iterator[int]:
+        yield from self.context.state.finish_in_steps()
+        yield from self._aftermath.settle_in_steps()
+        self.context.writer.log.end_command(self.context.settings.frame_bytes_max)
 
     def stop(self, reason: str) -> list[AnyEffect]:
         """End this reign: nothing is said any more but that."""
@@ -315,9 +383,19 @@ class PrimaryCore:
     def _end(self, reason: str) -> None:
         self.stopped = reason
         self._note("stopped", reason)
-        self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
         self.client_hearing.turn_away_early(reason)
+        self._turn_away_held_back(reason)
+        self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
         self.context.state.listener = None
+
+    def _turn_away_held_back(self, reason: str) -> None:
+        """Nobody waits for an answer that does not come."""
+        for held_back in self._held_back:
+            if isinstance(held_back, ClientSaid) and held_back.stream not in self.streams.by_number:
+                self.streams.turn_away(held_back.stream, ErrorCode.NOT_PRIMARY, reason)
+            elif isinstance(held_back, BackupSaid) and held_back.stream not in self.backups.by_stream:
+                self.backups.turn_away(held_back.stream, reason)
+        self._held_back.clear()
 
     def _take(self, given: AnyInput, now: Now) -> None:
         match given:
@@ -383,9 +461,13 @@ class PrimaryCore:
         self._log.hurry()
         if self.is_serving:
             self._housekeeping.tick(now)
+            if self.context.is_alone():
+                return
             self._names.tick(now)
             self.attachments.look()
             self.attachments.end_timed_out()
+            if self.context.is_alone():
+                return
             self.attachments.close_silent()
             self._known_hosts.tell()
             self._wake_for_more(now)
@@ -398,9 +480,14 @@ class PrimaryCore:
         self._backup_hearing.go_on(now)
         if self.is_serving and context.writer.log.uncommitted_bytes <= context.settings.uncommitted_bytes_max:
             self._housekeeping.go_on(now)
-            self.attachments.end_timed_out()
+            if not self.context.is_alone():
+                self.attachments.end_timed_out()
+            if self.context.is_alone():
+                return
             self.attachments.close_silent()
             self.client_hearing.purge()
+            if self.context.is_alone():
+                return
             self._known_hosts.tell()
             self.client_hearing.select()
             self._wake_for_more(now)
@@ -425,29 +512,42 @@ class PrimaryCore:
 
         Frames leave behind the decision who is answered, for they may wait for those, and before anything is delivered.
         """
-        if not self.stopped:
+        context, works = self.context, self._alone.works
+        if not (self.stopped or works):
             self.client_hearing.bodies_came()
+            if context.state.unfinished is not None or works:
+                self._stay_alone()
+        if not (self.stopped or works):
             self._aftermath.settle()
             may_serve = self.streams.may_speak
             self._map.plan(now, may_serve, not may_serve and self.may_be_deposed)
             if self._log.commit(now):
                 self._begin_serving()
+                self._stay_alone()
+            elif context.dispatch.is_returning:
+                context.dispatch.return_committed()
+        if not (self.stopped or works):
+            is_behind = context.dispatch.is_returning
             may_speak = self.is_serving and self.streams.may_speak
             if may_speak:
-                self._gate.open_to(self.commit_index)
+                is_behind |= self._gate.open_to(context.writer.log.commit_index)
             self._log.cut_due(now, self._gate.waited_for)
             if may_speak:
-                deliver(self.context, self.streams)
+                deliver(context, self.streams)
                 self.streams.flush_answers()
-                if self.context.dispatch.is_behind:
+                if context.dispatch.is_behind:
                     self._wake_for_more(now)
             else:
                 # Nobody is to be woken for it: it goes on with whatever says that this process may speak again.
-                self.context.dispatch.is_behind = False
+                context.dispatch.is_behind = False
+            if is_behind:
+                context.effects += self._alone.ask(context.state.set_name, now)
             self._mind_bodies(now)
-            if (turns := self.context.state.clearing.turns()) is not None:
-                self.context.pieces.begin(turns)
-                self.context.effects += self.context.pieces.ask(self.context.state.set_name, now)
+            if (turns := context.state.clearing.turns()) is not None:
+                context.pieces.begin(turns)
+                context.effects += context.pieces.ask(context.state.set_name, now)
+        if self.is_alone and not self.stopped:
+            context.effects += self._alone.ask(context.state.set_name, now)
         return self._take_effects()
 
     def _begin_serving(self) -> None:
@@ -479,6 +579,10 @@ def _is_commands(given: AnyInput) -> bool:
     return isinstance(given, ClientSaid) and all(isinstance(message, Command) for message in given.messages)
 
 
+def _are_heartbeats(given: ClientSaid) -> bool:
+    return all(isinstance(message, Heartbeat) for message in given.messages)
+
+
 def _is_acknowledgement(given: AnyInput) -> bool:
     match given:
         case BackupSaid(message=Acknowledge()) | StoreSaid(answer=Appended()):
@@ -498,6 +602,7 @@ def _take_over(
 ) -> Context:
     """The log from the copy's end on, and what goes with its state."""
     state = copy.state
+    state.done_in_one = min(DONE_IN_ONE, settings.piece_cost)
     log = ReplicationLog(
         epoch,
         copy.retained,
@@ -523,4 +628,5 @@ def _take_over(
         OutcomeAskers(settings.decisions_asked_max),
         DecisionQuestions(epoch, settings.decision_ask_ms, settings.decisions_asked_max),
         Pieces(settings.piece_cost),
+        Alone(2 * settings.piece_cost),
     )

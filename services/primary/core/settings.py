@@ -21,8 +21,8 @@ class PrimarySettings:
     binding_arguments_bytes_max: int = 4096
     """Names and values of one binding's arguments; a message's headers are compared with all of them."""
     transaction_operations_max: int = 100_000
-    """Messages and accepts in one transaction. One record commits them all, for 10 us each if every one came by itself: a third
-    of the lease, on each replica."""
+    """Messages and accepts in one transaction. One record commits them all, for 10 us each at most if every one came by itself: a
+    third of the lease, on each replica. That goes in pieces, between which the set does nothing else."""
     transaction_bytes_max: int = 256 * 1024 * 1024
     """Content of one transaction: every replica keeps it in memory until its end. As much as may wait to be committed, so that
     a transaction that is taken can also be replicated."""
@@ -139,7 +139,7 @@ class PrimarySettings:
     have their turn between them, and the lease is renewed."""
     given_back_max: int = 2000
     """Messages that such sessions give back in one go, and operations of their transactions that are undone: each some
-    microseconds' work. A session that has more ends alone, and whole."""
+    microseconds' work. A session that has more ends by itself, in pieces, and nothing comes between."""
     outcome_retention_ms: int = 3_600_000
     """How long outcomes are kept for those who ask (DESIGN T5)."""
     outcomes_max: int = 2_000_000

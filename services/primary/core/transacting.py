@@ -5,6 +5,8 @@ client told so. `prepare(commit_when_prepared)` is the commit of a TX: there is 
 that answers the command, or raises `Rejected` before it appended anything that the command did.
 """
 
+from collections.abc import Iterator
+
 from lockstep.core.commands import (
     SPAN_MS_MAX,
     BeginCommand,
@@ -172,10 +174,19 @@ def begins_of(context: Context, request: Request, command: CommitCommand) -> int
 
 def evict_touched(context: Context, buffer: TxBuffer) -> None:
     """The transaction has committed: queues that it filled beyond their limits let go of their oldest messages."""
+    if context.state.unfinished is not None:
+        context.alone.do(_evict_behind(context, buffer))
+        return
     for queue_id in sorted(buffer.touched):
         queue = context.state.queues.by_id.get(queue_id)
         if queue is not None:
             evict(context, queue)
+
+
+def _evict_behind(context: Context, buffer: TxBuffer) -> Iterator[int]:
+    """The same when the commit has been done."""
+    yield from context.state.finish_in_steps()
+    evict_touched(context, buffer)
 
 
 def rollback(context: Context, request: Request, command: RollbackCommand) -> None:
@@ -201,8 +212,10 @@ def roll_back_timed_out(context: Context) -> bool:
     due = [
         key for key, progress in context.progress.items() if progress.ends_ms and now_ms >= progress.ends_ms
     ]
-    for key in due[:limit]:
+    for number, key in enumerate(due[:limit], 1):
         append_rollback(context, key, RollbackReason.TIMED_OUT)
+        if context.state.unfinished is not None:
+            return number < len(due)
     return len(due) > limit
 
 

@@ -16,6 +16,7 @@ from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import ORDINAL_BITS, Epoch, LogIndex, QueuePosition, place
 from lockstep.core.invariants import check_invariants
 from lockstep.core.items import QUEUE
+from lockstep.core.log_copy import LogCopy
 from lockstep.core.pieces import PIECE_COST, Pieces
 from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
@@ -393,3 +394,61 @@ def calls_by_step(work: Iterator[int]) -> list[int]:
     finally:
         sys.setprofile(before)
     return calls
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_who_follows_applies_the_end_of_a_long_transaction_in_steps_whatever_ends_it(
+    is_committed: bool,
+) -> None:
+    longest = []
+    for operations in (3000, 6000):
+        log = Log()
+        log.begin_epoch()
+        queue = log.queue("q")
+        log.publish(*(message((queue,)),) * operations)
+        key = log.begin()
+        log.dequeue(queue, *queue.positions(), transaction=key)
+        for _ in range(operations):
+            log.publish(message((queue,)), transaction=key)
+        log.flush()
+        before = len(log.frames)
+        (log.commit if is_committed else log.rollback)(key)
+        log.flush()
+        copy = LogCopy(SetState(SET), LogIndex(0), 1 << 40)
+        for frame in log.frames:
+            copy.append(frame)
+        copy.apply_to(log.frames[before - 1].header.last)
+        assert not copy.apply_at_once(copy.log_end, PIECE_COST)
+        calls = calls_by_step(copy.apply_in_steps(copy.log_end))
+        assert len(calls) > 2 and copy.state.applied == copy.log_end
+        longest.append(max(calls))
+        assert state_hash(copy.state) == state_hash(log.state)
+        check_invariants(copy.state)
+    assert longest[1] <= 1.2 * longest[0]
+
+
+def test_what_is_half_done_is_done_with_the_next_record_and_for_whoever_looks_at_all() -> None:
+    log = Log()
+    log.state.clearing.is_in_pieces, log.state.done_in_one = True, 1
+    log.begin_epoch()
+    queue = log.queue("q")
+    for end in (log.commit, log.rollback):
+        key = log.begin()
+        for _ in range(3):
+            log.publish(message((queue,)), transaction=key)
+        end(key)
+        assert is_unfinished(log.state)
+        log.publish(message((queue,)))
+        assert not is_unfinished(log.state)
+        check_invariants(log.state)
+    key = log.begin()
+    log.publish(message((queue,)), transaction=key)
+    log.commit(key)
+    log.flush()
+    assert is_unfinished(log.state)
+    assert state_hash(replay(log.frames)) == state_hash(log.state)
+    assert not is_unfinished(log.state) and queue.length == 6
+
+
+def is_unfinished(state: SetState) -> bool:
+    return state.unfinished is not None

@@ -15,6 +15,7 @@ from lockstep.core.effects import (
     PutPresence,
     RestoreLeaseKey,
     SwapMap,
+    TellBackup,
     TellClient,
     TellStore,
 )
@@ -34,7 +35,9 @@ from lockstep.core.inputs import (
     SwapAnswered,
     Tick,
     Verdict,
+    Woken,
 )
+from lockstep.core.pieces import PIECE_COST
 from lockstep.core.replication import Acknowledge, Frames, HandedOver, Subscribe, SubscriptionAccepted
 from lockstep.core.requests import AttachSession
 from lockstep.core.server_messages import AttachRefused
@@ -1052,3 +1055,33 @@ def test_the_memory_of_a_set_that_is_removed_is_taken_apart() -> None:
     state = bench.replica.backup.copy.state
     bench.feed(MapSeen(SET, None, 12, b"", "g"))
     assert state.is_taken_apart
+
+
+def test_a_set_is_handed_over_behind_what_its_primary_is_amid() -> None:
+    bench = leading_with_a_backup()
+    bench.see_presences(bench.own(), member("b"))
+    primary, turns = bench.replica.primary, 5
+    assert primary is not None
+    primary.context.alone.do(iter([PIECE_COST] * turns))
+    bench.feed(HandOver(SET, B.broker))
+    bench.pass_ms(50)
+    assert bench.replica.holds_back and bench.replica.is_serving
+    for _ in range(turns):
+        bench.ms += 1
+        bench.feed(Woken(SET))
+    bench.pass_ms(50)
+    assert not bench.replica.is_serving
+
+
+def test_backups_hear_that_a_primary_lives_and_are_heard_whatever_it_is_amid() -> None:
+    bench = leading_with_a_backup()
+    primary = bench.replica.primary
+    assert primary is not None
+    primary.context.alone.do(iter([PIECE_COST] * 100))
+    before = len(bench.wanted(TellBackup))
+    for _ in range(20):
+        bench.feed(BackupSaid(SET, 1, Acknowledge(SET, primary.epoch, B.broker, B.incarnation, LogIndex(1))))
+        bench.pass_ms(100)
+    assert bench.replica.holds_back
+    assert len(bench.wanted(TellBackup)) >= before + 7
+    assert primary.is_followed_by_all

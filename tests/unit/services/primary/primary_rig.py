@@ -311,7 +311,7 @@ class Rig:
                     raise AssertionError("a set of one broker swaps nothing")
                 case _:
                     pass
-        if not self.core.stopped:
+        if not (self.core.stopped or self.core.is_alone):
             check_invariants(self.state)
 
     def _opened(self) -> None:
