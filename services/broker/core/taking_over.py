@@ -50,8 +50,7 @@ class TakingOver:
             self.pieces.go_on()
 
     def lead(self, primary: PrimaryCore) -> None:
-        """The state is what this one begins with; it takes up what was handed over."""
+        """The state is what this one begins with; it gets ready."""
         self.primary = primary
-        if self.handed is not None:
-            self.pieces.begin(primary.take_up(self.handed))
-            self.pieces.go_on()
+        self.pieces.begin(primary.get_ready(self.handed))
+        self.pieces.go_on()

@@ -48,17 +48,23 @@ class AutoDeletion:
         """0: counted from the first look on, when the epoch serves."""
         self._kept: dict[QueueId, None] = {}
         """Queues that prepared branches may touch: without consumers, or exclusive and without their session."""
+        self._is_ending_kept = False
+        """They are gone through now."""
         self._looked_ms = context.now.boottime_ms
 
-    def begin(self) -> None:
-        """The epoch has begun: what sessions consumed in earlier ones, they may consume again."""
+    def begin(self) -> Iterator[int]:
+        """The epoch begins: what sessions consumed in earlier ones, they may consume again. In steps that say what they cost;
+        nothing changes meanwhile.
+        """
         state = self._context.state
         for key, session in state.sessions.by_key.items():
             for queue_id in session.consumed:
                 self._await(key, queue_id)
+            yield 1 + len(session.consumed)
         by_id = state.queues.by_id
         for queue_id in sorted(by_id):
             queue = by_id[queue_id]
+            yield 1
             if not (queue.definition.is_auto_delete or queue.definition.exclusive_session):
                 continue  # Nearly always.
             if self._has_lost_owner(queue):
@@ -142,10 +148,20 @@ class AutoDeletion:
                 break
             del self._back_since_ms[session]
             self._context.alone.do(self._await_no_more(session))
-        if self._kept:
-            for queue_id in [queue_id for queue_id in self._kept if not self._is_touched(queue_id)]:
+        if self._kept and not self._is_ending_kept:
+            self._is_ending_kept = True
+            self._context.pieces.begin(self._end_kept())
+            self._context.pieces.go_on()
+
+    def _end_kept(self) -> Iterator[int]:
+        """Those that nobody may touch any more, in steps that say what they cost."""
+        for queue_id in list(self._kept):
+            if not self._is_touched(queue_id):
                 del self._kept[queue_id]
                 self._delete_unused(queue_id)
+                yield _DELETE_COST
+            yield 1
+        self._is_ending_kept = False
 
     def _delete_unused(self, queue_id: QueueId) -> None:
         context = self._context

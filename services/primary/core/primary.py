@@ -164,6 +164,7 @@ class PrimaryCore:
         self._is_restarted = is_restarted
         assert not (is_restarted and is_handed_over), "a restarted replica has lost what it was told"
         self._is_handed_over = is_handed_over
+        self._is_ready = False
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
         self.disk_damage: str = ""
@@ -221,10 +222,15 @@ class PrimaryCore:
     def commit_index(self) -> LogIndex:
         return self.context.writer.log.commit_index
 
-    def take_up(self, handed: HandedOver) -> Iterator[int]:
-        """Go on with what was open and in hand in the last reign, in steps that say what they cost (`Pieces`)."""
-        assert self._is_handed_over, "it has aborted what was open"
-        return take_up(self.context, handed)
+    def get_ready(self, handed: HandedOver | None = None) -> Iterator[int]:
+        """Before it begins: go on with what was open and in hand in the last reign, if that was handed over, and find the queues
+        that may end by themselves. In steps that say what they cost (`Pieces`); what the epoch's record does has been done.
+        """
+        assert self._is_handed_over == (handed is not None), "what was open is taken up or has been aborted"
+        if handed is not None:
+            yield from take_up(self.context, handed)
+        yield from self.attachments.auto_deletion.begin()
+        self._is_ready = True
 
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""
@@ -234,7 +240,9 @@ class PrimaryCore:
         self.context.pieces.begin_in_turn(self._housekeeping.look_after_prepared())
         self.context.pieces.go_on()
         self._log.begin(self._own.broker, self._is_restarted, self._is_handed_over)
-        self.attachments.auto_deletion.begin()
+        if not self._is_ready:
+            for _ in self.attachments.auto_deletion.begin():
+                pass
         return self._finish(now)
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:

@@ -11,8 +11,8 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class OpenGate(CommitGate):
-    def open_to(self, commit_index: LogIndex) -> None:
-        super().open_to(LogIndex(1 << 62))
+    def open_to(self, commit_index: LogIndex) -> bool:
+        return super().open_to(LogIndex(1 << 62))
 
 
 class Talkative(WeakReplica):

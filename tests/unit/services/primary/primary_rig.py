@@ -178,8 +178,8 @@ class Rig:
         self.core: PrimaryCore = PrimaryCore(
             copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, None, handed is not None, gone
         )
-        if handed is not None:
-            for _ in self.core.take_up(handed):
+        if predecessor is not None:
+            for _ in self.core.get_ready(handed):
                 pass
         self._perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))

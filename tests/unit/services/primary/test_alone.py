@@ -225,7 +225,8 @@ def test_whatever_one_client_has_much_of_the_longest_step_is_as_long(
     monkeypatch.setattr("services.primary.core.gate.RELEASED_IN_ONE", 50)
     calls = []
     for count in (FEW, MANY):
-        rig = Rig(PrimarySettings(piece_cost=1, session_transactions_open_max=MANY))
+        rig = Rig(PrimarySettings(piece_cost=1, session_transactions_open_max=MANY, names_check_ms=1 << 40))
+        rig.feed(Tick(SET))
         do = ending(rig.client(), count)
         turns(rig)
         longest = Longest(rig)

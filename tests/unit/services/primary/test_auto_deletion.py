@@ -1,5 +1,7 @@
 """When auto-delete queues end: with their last consumer, also where its stream, its primary or the set was lost with it (P7)."""
 
+from itertools import pairwise
+
 import pytest
 
 from lockstep.core.commands import (
@@ -12,13 +14,14 @@ from lockstep.core.commands import (
     StartCommand,
 )
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
+from lockstep.core.inputs import Woken
 from lockstep.core.records import Consume, UseQueue
 from lockstep.core.requests import CloseConsumer, DetachSession, Heartbeat
 from lockstep.core.xid import Xid
 from lockstep.runtime.turns import at_once
 from services.primary.core.handing_on import handed_over, roll_back_unfit
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import Rig, RigClient
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 XID = Xid(7, b"global", b"one").encode()
 SETTINGS = PrimarySettings(client_silence_ms=10_000, session_timeout_ms_max=20_000)
@@ -254,3 +257,22 @@ def test_the_log_hears_of_the_first_consumer_of_each_session_and_of_auto_delete_
 def test_it_can_be_declared_again_as_it_was_when_it_has_been_consumed(rig: Rig) -> None:
     consumer_of(rig)
     assert rig.client().declare("auto", is_auto_delete=True) == rig.state.queues.by_name["auto"].id
+
+
+def test_however_many_queues_may_end_they_are_found_and_ended_a_few_at_a_time() -> None:
+    before = Rig()
+    client, count = before.client(), 300
+    for number in range(count):
+        client.declare(f"q{number}", is_auto_delete=True)
+        client.consume(f"q{number}")
+    rig = Rig(PrimarySettings(piece_cost=100), predecessor=before, is_restarted=True)
+    assert len(list(rig.core.get_ready())) >= count, "each is a step"
+    rig.pass_time(1000)
+    rig.pass_time(rig.core.context.settings.session_timeout_ms_max)
+    left = [len(rig.state.queues.by_id)]
+    while left[-1]:
+        rig.boottime_ms += 1
+        rig.feed(Woken(SET))
+        left.append(len(rig.state.queues.by_id))
+    assert len(left) > 10 and max(one - after for one, after in pairwise(left)) <= 10
+    rig.check_log()

@@ -25,7 +25,7 @@ from lockstep.core.set_state import SetState
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import fits, handed_over, roll_back_unfit
+from services.primary.core.handing_on import fits, handed_over, roll_back_unfit, take_up
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
@@ -297,7 +297,7 @@ def test_what_is_in_hand_is_taken_up_in_steps_that_look_at_few(rig: Rig, client:
     handed = told(rig)
     successor = Rig(predecessor=rig, handed=msgspec.structs.replace(handed, held=()))
     queue = successor.state.queues.by_name["q"]
-    steps = list(successor.core.take_up(handed))
+    steps = list(take_up(successor.core.context, handed))
     assert len(steps) == 4 and max(steps) == HELD_IN_ONE
     assert successor.core.context.dispatch.held_count(queue.id) == held
     assert successor.core.context.dispatch.is_held_by(client.session, queue.id, queue.positions())
