@@ -352,6 +352,7 @@ class PrimaryCore:
         self.context.now = now
         if self.is_serving:
             roll_back_unfit(self.context, self.attachments)
+            self.context.state.finish()
             self._aftermath.settle()
         self._log.cut_all(now)
         self._end(f"handed over to {to}")
