@@ -19,6 +19,17 @@ PIECE_COST = 2000
 """Of one piece, but for what its last step adds: some milliseconds, where much else runs on the same processors."""
 
 
+def do_piece(works: deque[Iterator[int]], cost_max: int) -> None:
+    """Steps of the first of these works, and of those behind it when it has ended, until they have cost so much."""
+    cost = 0
+    while works and cost < cost_max:
+        step = next(works[0], None)
+        if step is None:
+            works.popleft()
+        else:
+            cost += step
+
+
 class Pieces:
     """The works of one core that are under way; it lives as long as that."""
 
@@ -53,14 +64,8 @@ class Pieces:
         if self._is_going_on:
             return
         self._is_going_on = True
-        works, cost = self.works, 0
-        while works and cost < self._cost_max:
-            step = next(works[0], None)
-            if step is None:
-                works.popleft()
-            else:
-                cost += step
-        works.rotate(-1)
+        do_piece(self.works, self._cost_max)
+        self.works.rotate(-1)
         self._is_going_on = False
 
     def give_up(self) -> None:

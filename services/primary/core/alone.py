@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from lockstep.core.clock import Now
 from lockstep.core.effects import WakeAt
 from lockstep.core.ids import SetName
-from lockstep.core.pieces import PIECE_COST
+from lockstep.core.pieces import PIECE_COST, do_piece
 
 
 class Alone:
@@ -33,13 +33,7 @@ class Alone:
 
     def go_on(self) -> None:
         """One piece. What a work begins is done behind it."""
-        works, cost = self.works, 0
-        while works and cost < self._cost_max:
-            step = next(works[0], None)
-            if step is None:
-                works.popleft()
-            else:
-                cost += step
+        do_piece(self.works, self._cost_max)
 
     def ask(self, set_name: SetName, now: Now) -> list[WakeAt]:
         """What asks for another turn, once each millisecond."""

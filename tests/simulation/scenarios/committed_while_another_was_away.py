@@ -15,13 +15,8 @@ from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.staging.prepared_branch import (
     CLUSTER,
     GLOBAL_ID,
-    SECOND_SET,
-    decide,
-    prepare,
-    prepare_in_second_set,
-    prepared_count,
-    write_participants,
-    xid_of_it,
+    leader_of_second_set,
+    only_the_first_set_commits,
 )
 from tests.simulation.staging.stage import Stage, calm
 
@@ -36,16 +31,7 @@ def play(stage: Stage) -> None:
     stage.start()
     client, world = stage.client("c1"), stage.world
     client.declare("a")
-    xid = xid_of_it(stage)
-    prepare(stage, client, xid)
-    prepare_in_second_set(stage, xid)
-    write_participants(stage)
-    decide(stage, Verdict.COMMIT)
-    world.coordinators.start("k1")
-    away = next(entry.primary for entry in world.set_maps() if entry.set_name == SECOND_SET)
-    stage.expect(away != stage.map.primary, "the sets are led by two brokers")
-    stage.cut("k1", away)
-    stage.until(lambda: prepared_count(stage) == 0, what="the first set commits")
+    xid = only_the_first_set_commits(stage, client)
     for _ in range(3):
         stage.done(client.commit(client.begin()))
         stage.run(1)
@@ -61,5 +47,5 @@ def play(stage: Stage) -> None:
     outcome = OutcomeEntry.decode(entry.value)
     stage.expect(outcome.verdict is Verdict.COMMIT and outcome.heuristic is XaStatus.OK, "no hazard")
     stage.expect(len(client.browse("a")) == 1, "it has committed")
-    stage.mend("k1", away)
+    stage.mend("k1", leader_of_second_set(stage))
     stage.whole()

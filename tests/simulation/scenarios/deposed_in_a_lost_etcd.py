@@ -7,6 +7,7 @@ neither serves, beside that one or behind it, nor takes anybody out of the set; 
 """
 
 from tests.simulation.options import Options
+from tests.simulation.staging.restored_etcd import deposed_behind_a_backup
 from tests.simulation.staging.stage import ETCD, A, B, C, Stage, calm
 
 CASES = (1, 2)
@@ -18,15 +19,8 @@ def options_of(case: int) -> Options:
 
 
 def play(stage: Stage, case: int) -> None:
-    stage.start()
-    client, world = stage.client("c1"), stage.world
-    client.declare("a")
-    stage.run(1)
-    old = world.etcd.backup()
-    stage.cut(A, B, C, ETCD)
-    stage.until(lambda: stage.epoch == 2, what="a successor")
-    stage.done(client.publish("a", count=3))
-    stage.run(6)
+    client, old = deposed_behind_a_backup(stage)
+    world = stage.world
     new = world.etcd.backup()
     world.etcd.restore(old)
     stage.lose(ETCD, A)

@@ -4,7 +4,7 @@ from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, ParticipantNam
 from lockstep.core.cluster_map import Keys
 from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
 from lockstep.core.decision_log import DecisionKeys, ParticipantsEntry, Verdict
-from lockstep.core.ids import Incarnation, SetName, TransactionKey
+from lockstep.core.ids import BrokerId, Incarnation, SetName, TransactionKey
 from lockstep.core.xid import Xid
 from tests.simulation.client import Client
 from tests.simulation.staging.scripted_client import ScriptedClient
@@ -72,6 +72,25 @@ def write_participants(stage: Stage, committed: tuple[int, ...] = ()) -> None:
     )
     key = DecisionKeys(CLUSTER).participants(GLOBAL_ID)
     stage.world.etcd.execute(lambda etcd: etcd.put(key, entry.encode()))
+
+
+def only_the_first_set_commits(stage: Stage, client: ScriptedClient) -> Xid:
+    """COMMIT is decided over two sets, and coordinator k1 reaches the first one alone, whose branch has this name."""
+    xid = xid_of_it(stage)
+    prepare(stage, client, xid)
+    prepare_in_second_set(stage, xid)
+    write_participants(stage)
+    decide(stage, Verdict.COMMIT)
+    stage.world.coordinators.start("k1")
+    away = leader_of_second_set(stage)
+    stage.expect(away != stage.map.primary, "the sets are led by two brokers")
+    stage.cut("k1", away)
+    stage.until(lambda: prepared_count(stage) == 0, what="the first set commits")
+    return xid
+
+
+def leader_of_second_set(stage: Stage) -> BrokerId:
+    return next(entry.primary for entry in stage.world.set_maps() if entry.set_name == SECOND_SET)
 
 
 def forget_participants(stage: Stage) -> None:

@@ -6,13 +6,30 @@ from services.broker.core.witness import STAMPED_EVERY_MS
 from services.store.core.meta import decode_set_meta, encode_meta
 from tests.simulation.disk import VirtualDisk
 from tests.simulation.etcd import Backup
-from tests.simulation.staging.stage import A, B, C, Stage
+from tests.simulation.staging.scripted_client import ScriptedClient
+from tests.simulation.staging.stage import ETCD, A, B, C, Stage
 
 
 def others_write(stage: Stage, count: int) -> None:
     """Transactions of others, say: all that happens in etcd moves its revision."""
     for _ in range(count):
         stage.world.etcd.execute(lambda etcd: etcd.put("/elsewhere", b""))
+
+
+def deposed_behind_a_backup(stage: Stage) -> tuple[ScriptedClient, Backup]:
+    """etcd is backed up, then A, which leads, is cut off from everybody, and three messages are acknowledged in `a` by its
+    successor; returns who publishes them, and that backup.
+    """
+    stage.start()
+    client = stage.client("c1")
+    client.declare("a")
+    stage.run(1)
+    backup = stage.world.etcd.backup()
+    stage.cut(A, B, C, ETCD)
+    stage.until(lambda: stage.epoch == 2, what="a successor")
+    stage.done(client.publish("a", count=3))
+    stage.run(6)
+    return client, backup
 
 
 def restore_behind_all(stage: Stage, backup: Backup) -> None:
