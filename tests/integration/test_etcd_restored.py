@@ -165,7 +165,8 @@ async def test_no_abort_is_presumed_in_a_restored_etcd_and_operators_find_the_wa
             if is_listed:
                 await both.write_list()
             await etcdctl("snapshot", "save", str(snapshot), f"--endpoints={before.cluster.etcd.endpoint}")
-            await until_stamped(etcd, stamp)
+            # Until the next one is put every disk has the time to remember the first that the snapshot lacks.
+            await until_stamped(etcd, await until_stamped(etcd, stamp))
             if not is_listed:
                 await both.write_list()
             await both.prepare()
