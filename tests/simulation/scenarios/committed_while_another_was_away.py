@@ -8,13 +8,10 @@ So the first one has put into the log who had acknowledged, while the other one 
 
 from dataclasses import replace
 
-from lockstep.core.decision_log import DecisionKeys, OutcomeEntry, Verdict
-from lockstep.core.xa import XaStatus
 from tests.simulation.coordinated import LIMITS
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.staging.prepared_branch import (
-    CLUSTER,
-    GLOBAL_ID,
+    committed_without_hazard,
     leader_of_second_set,
     only_the_first_set_commits,
 )
@@ -40,12 +37,7 @@ def play(stage: Stage) -> None:
     stage.expect(core.context.state.outcomes.find_xid(xid.encode()) is None, "its outcome is forgotten")
     world.coordinators.crash("k1", "killed")
     world.coordinators.start("k2")
-    key = DecisionKeys(CLUSTER).outcome(GLOBAL_ID)
-    stage.until(lambda: world.etcd.get(key) is not None, what="an outcome")
-    entry = world.etcd.get(key)
-    assert entry is not None
-    outcome = OutcomeEntry.decode(entry.value)
-    stage.expect(outcome.verdict is Verdict.COMMIT and outcome.heuristic is XaStatus.OK, "no hazard")
+    committed_without_hazard(stage)
     stage.expect(len(client.browse("a")) == 1, "it has committed")
     stage.mend("k1", leader_of_second_set(stage))
     stage.whole()

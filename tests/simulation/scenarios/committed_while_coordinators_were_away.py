@@ -6,14 +6,11 @@ a full restart may come between. The log has the transaction, and says of nobody
 outcome of this one. Whoever takes the transaction up finds no hazard; then the set forgets it, too.
 """
 
-from lockstep.core.decision_log import DecisionKeys, OutcomeEntry, Verdict
-from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from tests.simulation.coordinated import LIMITS
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.staging.prepared_branch import (
-    CLUSTER,
-    GLOBAL_ID,
+    committed_without_hazard,
     leader_of_second_set,
     only_the_first_set_commits,
 )
@@ -50,12 +47,7 @@ def play(stage: Stage, case: str) -> None:
     stage.expect(_is_known(stage, xid), "its outcome is kept")
     stage.expect(_kept_count(stage) < 4, "others are forgotten")
     world.coordinators.start("k1")
-    key = DecisionKeys(CLUSTER).outcome(GLOBAL_ID)
-    stage.until(lambda: world.etcd.get(key) is not None, what="an outcome")
-    entry = world.etcd.get(key)
-    assert entry is not None
-    outcome = OutcomeEntry.decode(entry.value)
-    stage.expect(outcome.verdict is Verdict.COMMIT and outcome.heuristic is XaStatus.OK, "no hazard")
+    committed_without_hazard(stage)
     stage.expect(len(others.browse("a")) == 1, "it has committed")
     _others_commit(stage, others)
     stage.expect(not _is_known(stage, xid), "nobody asks any more, and it is forgotten")

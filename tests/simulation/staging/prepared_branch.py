@@ -3,8 +3,9 @@
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, ParticipantName, branch_xid, generation_tag
 from lockstep.core.cluster_map import Keys
 from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
-from lockstep.core.decision_log import DecisionKeys, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import DecisionKeys, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.ids import BrokerId, Incarnation, SetName, TransactionKey
+from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from tests.simulation.client import Client
 from tests.simulation.staging.scripted_client import ScriptedClient
@@ -87,6 +88,16 @@ def only_the_first_set_commits(stage: Stage, client: ScriptedClient) -> Xid:
     stage.cut("k1", away)
     stage.until(lambda: prepared_count(stage) == 0, what="the first set commits")
     return xid
+
+
+def committed_without_hazard(stage: Stage) -> None:
+    """Waits for the outcome that the log keeps."""
+    etcd, key = stage.world.etcd, DecisionKeys(CLUSTER).outcome(GLOBAL_ID)
+    stage.until(lambda: etcd.get(key) is not None, what="an outcome")
+    entry = etcd.get(key)
+    assert entry is not None
+    outcome = OutcomeEntry.decode(entry.value)
+    stage.expect(outcome.verdict is Verdict.COMMIT and outcome.heuristic is XaStatus.OK, "no hazard")
 
 
 def leader_of_second_set(stage: Stage) -> BrokerId:
