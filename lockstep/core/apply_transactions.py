@@ -47,7 +47,15 @@ from lockstep.core.transaction_states import (
     rollback_transition,
 )
 from lockstep.core.transactions import Undone
-from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, Operation, PublishOperation, Share, TxBuffer
+from lockstep.core.tx_buffer import (
+    DequeueOperation,
+    DtxBuffer,
+    Operation,
+    PublishOperation,
+    Share,
+    TxBuffer,
+    cost_of,
+)
 from lockstep.core.xa import XaStatus, end_status
 
 if TYPE_CHECKING:
@@ -173,9 +181,19 @@ def _ending(state: SetState, index: LogIndex, buffer: TxBuffer, outcome: Outcome
         yield from _give_back_counted(state, buffer)
     _removed(state, buffer)
     _tell_outcome(state, buffer.key, outcome)
-    if len(buffer.operations) > ENDED_IN_ONE:
+    if state.unfinished is not None or len(buffer.operations) > ENDED_IN_ONE:
         yield from emptied(buffer.shares)
-        yield from emptied(buffer.operations)
+        yield from _let_go_of_operations(buffer)
+
+
+def _let_go_of_operations(buffer: TxBuffer) -> Iterator[int]:
+    """Nobody has the transaction any more. Who reads a snapshot of before may have its list, which stays as it is."""
+    operations = buffer.operations
+    parts = [operations[begin : begin + ENDED_IN_ONE] for begin in range(0, len(operations), ENDED_IN_ONE)]
+    operations = buffer.operations = []
+    yield len(parts)
+    while parts:
+        yield from emptied(parts.pop(), cost_of)
 
 
 def record_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> None:
@@ -259,9 +277,6 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator
         effects.enqueued(batches)
         yield 2 + (len(ids) if isinstance(references, list) or not isinstance(ids, range) else 0)
     effects.tell(buffer.key)
-    if len(publishes) > ENDED_IN_ONE:
-        yield from emptied(buffer.operations)
-        yield from emptied(publishes)
 
 
 def _give_back_counted(state: SetState, buffer: TxBuffer) -> Iterator[int]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lockstep.core.ids import LogIndex, QueueId, SessionKey, TransactionKey
 from lockstep.core.records import RollbackReason
 from lockstep.core.taking_apart import emptied, length_of
-from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, Operation, TxBuffer
+from lockstep.core.tx_buffer import DtxBuffer, TxBuffer, cost_of
 from lockstep.core.xa import BranchState
 
 
@@ -122,7 +122,7 @@ class Transactions:
             yield from emptied(by_part, length_of)
         while self.live:
             _, buffer = self.live.popitem()
-            yield from emptied(buffer.operations, _cost_of)
+            yield from emptied(buffer.operations, cost_of)
             yield from emptied(buffer.shares)
             yield 1
 
@@ -185,8 +185,3 @@ class Transactions:
         """Open branches that this session is associated with, by key."""
         branches = [self.live[key] for key in sorted(self._by_session.get(session, ()))]
         return [branch for branch in branches if isinstance(branch, DtxBuffer)]
-
-
-def _cost_of(operation: Operation) -> int:
-    """Of letting it go: there may be a million positions in one."""
-    return len(operation.positions) if isinstance(operation, DequeueOperation) else 1

@@ -70,6 +70,11 @@ class DequeueOperation(msgspec.Struct, frozen=True, gc=False):
 Operation = PublishOperation | DequeueOperation
 
 
+def cost_of(operation: Operation) -> int:
+    """Of letting it go (`taking_apart`): there may be very many positions in one."""
+    return 1 + len(operation.positions) if isinstance(operation, DequeueOperation) else 1
+
+
 _NO_SESSION = SessionKey(0)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.core.apply_transactions import ENDED_IN_ONE
 from lockstep.core.items import ENTRY, Item, message_key
 from lockstep.core.records import Annotate, Commit, DequeueReason, Move, Prepare
 from lockstep.core.set_state import SetState
@@ -101,6 +102,25 @@ def test_transactions_are_read_as_they_were_whatever_becomes_of_them(is_durable_
     log.publish(message((queue,)), transaction=opened)
     log.begin_epoch(is_restarted=True)
     assert list(log.state.items(durable=is_durable_wanted)) != expected
+    assert [item for item in reading if item is not None] == expected
+
+
+@pytest.mark.parametrize("is_in_pieces", [False, True])
+def test_a_branch_of_very_many_operations_that_commits_meanwhile_is_read_as_it_was_prepared(
+    is_in_pieces: bool,
+) -> None:
+    log = Log()
+    log.begin_epoch()
+    log.state.clearing.is_in_pieces = is_in_pieces
+    queue = log.queue("q")
+    key = log.begin(xid=b"x")
+    for _ in range(ENDED_IN_ONE + 1):
+        log.publish(message((queue,)), transaction=key)
+    log.prepare(key, b"x")
+    expected = list(log.state.items())
+    reading = log.state.items_in_pieces()
+    log.commit_prepared(key)
+    log.state.finish()
     assert [item for item in reading if item is not None] == expected
 
 

@@ -1,11 +1,14 @@
 """What the consolidator writes is the durable state, however it is kept and whenever it is written (DESIGN 5, R11)."""
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.core.apply_transactions import ENDED_IN_ONE
 from lockstep.core.block_cutting import BLOCK_BYTES_MAX, BLOCK_ITEMS_MAX
 from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.ids import MessageId, QueuePosition, index_of
@@ -87,6 +90,28 @@ def test_what_open_transactions_did_is_not_kept_when_an_epoch_has_aborted_them(i
     assert_written(consolidation, log)
     consolidation.reload()
     assert_written(consolidation, log)
+
+
+def test_what_a_transaction_of_very_many_operations_did_is_not_kept_when_it_has_committed() -> None:
+    """What is left of them would be an open transaction of a state that is restored from it, and its messages may be gone."""
+    log, consolidation = Log(), Consolidation()
+    queue = log.queue("q")
+    key = log.begin()
+    for _ in range(ENDED_IN_ONE + 1):
+        log.publish(message((queue,)), transaction=key)
+    deeds: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        partial(log.commit, key),
+        lambda: log.dequeue(queue, *queue.positions()),
+    )
+    for do in deeds:
+        do()
+        log.flush()
+        consolidation.apply(log.frames)
+        consolidation.write()
+        assert_written(consolidation, log)
+        consolidation.reload()
+        assert_written(consolidation, log)
 
 
 def perhaps_apart(random: Random, item: StateItem) -> list[StateItem]:
