@@ -86,7 +86,7 @@ def sizes_of(messages: Sequence[OutgoingMessage]) -> list[int]:
     """Bytes of each message's content: properties and body."""
     if isinstance(messages, AlikeMessages):
         beside = len(messages.properties)
-        return [len(body) + beside for body in messages.bodies]
+        return [len(body) + beside for body in messages.bodies] if beside else list(map(len, messages.bodies))
     return [len(message.body) + len(message.properties) for message in messages]
 
 

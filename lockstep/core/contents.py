@@ -126,19 +126,20 @@ class Contents:
         size: int,
     ) -> None:
         """New contents of one record, each with that many references, at least one. `size`: bytes of all of them."""
-        shelf = self.shelves.get(ids[0] >> SHELF_BITS)
+        first, count = ids[0], len(ids)
+        shelf = self.shelves.get(first >> SHELF_BITS)
         if shelf is None or self._captures.of_contents:
-            shelf = self._shelf_for(ids[0])
-        if len(ids) >= RUN_MIN and type(ids) is range:
-            shelf.runs[index_of(ids[0])] = ContentRun(ids.start, messages, size)
+            shelf = self._shelf_for(first)
+        if count >= RUN_MIN and type(ids) is range:
+            shelf.runs[index_of(first)] = ContentRun(first, messages, size)
         else:
             assert not isinstance(messages, PackedMessages), "one alone is not packed"
             shelf.single.update(zip(ids, messages, strict=True))
-        self._length += len(ids)
+        self._length += count
         self.resident_bytes += size
-        if (durable, transient) != (1, 0):
+        if transient or durable != 1:
             shelf.references.update(dict.fromkeys(ids, (durable, transient)))
-            self._referenced += len(ids)
+            self._referenced += count
         if durable and self._changes.listener is not None:
             self._changes.listener.messages_changed(ids)
 

@@ -122,22 +122,24 @@ class LogCopy:
         suffix = self.suffix
         if self._applying is not None:
             return False
-        cost = 0
+        cost = count = 0
         for frame in suffix:
             header = frame.header
             if header.last > index:
                 break
+            count += 1
             cost += RECORD_COST * (header.last - header.first + 1)
             cost += len(frame.durable) + len(frame.transient) >> _COST_SHIFT
             if cost > cost_max:
                 return False
-        while self.is_behind(index):
+        for _ in range(count):
             spent = 0
             self._applying = self.state.apply_in_steps(suffix[0], between)
-            for cost in self._finish_in_steps():
+            for cost in self._applying:
                 spent += cost
                 if spent > cost_max:
                     return False
+            self._end_frame()
         return True
 
     def finish_frame(self) -> None:
@@ -149,10 +151,14 @@ class LogCopy:
         while self._applying is not None:
             cost = next(self._applying, None)
             if cost is None:
-                self._applying = None
-                self._retain(self.suffix.popleft())
+                self._end_frame()
             else:
                 yield cost
+
+    def _end_frame(self) -> None:
+        """All of the first frame of the suffix is applied."""
+        self._applying = None
+        self._retain(self.suffix.popleft())
 
     def is_behind(self, index: LogIndex) -> bool:
         """Whether frames up to `index` are here and not applied."""

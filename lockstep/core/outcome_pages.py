@@ -53,10 +53,9 @@ class OutcomePages:
 
     def add(self, key: TransactionKey, outcome: Outcome) -> None:
         """One behind all others, of a transaction that has none here."""
-        number = key[0] >> PAGE_BITS
-        page = self.pages.get(number)
+        page = self.pages.get(key[0] >> PAGE_BITS)
         if page is None:
-            page = self.pages[number] = {}
+            page = self.pages[key[0] >> PAGE_BITS] = {}
         assert key not in page, f"transaction {key} ended twice"
         page[key] = outcome
         self._order.append(key)

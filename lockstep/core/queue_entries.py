@@ -177,19 +177,20 @@ class QueueEntries:
 
     def _put(self, positions: Sequence[QueuePosition], ids: Sequence[MessageId], size: int) -> None:
         """Add entries behind all others. `size`: bytes of all of them."""
-        page = self._pages[-1]
-        if len(page.order) >= self._page_entries:
+        page, count = self._pages[-1], self._page_entries
+        order = page.order
+        if len(order) >= count:
             page = self._begin_page(positions[0])
+            order = page.order
         if len(positions) >= RUN_MIN and type(positions) is range and type(ids) is range:
             run = EntryRun(positions, ids.start - positions.start, size)
             page.runs.add(run)
-            page.order.append(run)
+            order.append(run)
             return
         alone = list(positions)  # The same number objects serve for both: there may be millions.
-        count = self._page_entries
         if len(alone) <= count:
             page.single.update(zip(alone, ids, strict=True))
-            page.order.extend(alone)
+            order.extend(alone)
             return
         for begin in range(0, len(alone), count):
             some = alone[begin : begin + count]

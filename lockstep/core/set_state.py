@@ -42,7 +42,8 @@ from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import Operation, TxBuffer
 
-STEP_COST = 500
+STEP_RECORDS = 80
+"""In one step, but for those of a transaction that is applied as a whole."""
 DONE_IN_ONE = 500
 """What a record does at once, in units of `Pieces`."""
 WHOLE_MAX = 200
@@ -118,32 +119,30 @@ class SetState:
         assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
         records = decode_packed(frame)
         self._observe(header.epoch, header.first)
-        place = cost = 0
-        while place < len(records):
-            if cost >= STEP_COST:
-                yield cost
-                cost = 0
+        count = len(records)
+        place = begin = 0
+        while place < count:
+            if place - begin >= STEP_RECORDS:
+                yield RECORD_COST * (place - begin)
+                begin = place
             if between is not None:
                 between()
             behind, is_whole = stretch(records, place)
             part = records[place:behind]
-            if is_whole and len(part) <= WHOLE_MAX and self.apply_whole(header.epoch, part):
-                cost += RECORD_COST * len(part)
-            else:
-                for index, record, is_durable in part:
-                    if cost >= STEP_COST:
-                        yield cost
-                        cost = 0
+            if not (is_whole and behind - place <= WHOLE_MAX and self.apply_whole(header.epoch, part)):
+                for number, (index, record, is_durable) in enumerate(part, place):
+                    if number - begin >= STEP_RECORDS:
+                        yield RECORD_COST * (number - begin)
+                        begin = number
                     if type(record) is EpochBegins and self._listener is None:
                         # A state half-way through a frame is shown to nobody. Who listens hears of it by the record, as ever.
                         yield from begin_epoch(self, index, record)
                     self.apply(index, header.epoch, record, is_durable)
-                    cost += RECORD_COST
                     if self.unfinished is not None:
                         yield from self.finish_in_steps()
             place = behind
         self.close_frame(header)
-        yield cost
+        yield RECORD_COST * (count - begin)
 
     def apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
         """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""

@@ -45,8 +45,8 @@ class BytesWithin:
         outer = descriptor.fields_by_name[embedded]
         assert outer.message_type is not None, f"{embedded} is no message"
         inner = [outer.message_type.fields_by_name[field] for field in fields]
-        self._number = outer.number
-        self._head = varint(outer.number << 3 | LENGTH_DELIMITED)
+        self._tag = outer.number << 3 | LENGTH_DELIMITED
+        self._head = varint(self._tag)
         self._places = {one.number << 3 | LENGTH_DELIMITED: place for place, one in enumerate(inner)}
         """Of the fields, by the tags of their values."""
         self._value_heads = [varint(tag) for tag in self._places]
@@ -84,7 +84,8 @@ class BytesWithin:
         """
         if len(data) < PIECES_BYTES_MIN:
             return data, self._none
-        view, rest, values = memoryview(data), bytearray(), tuple(list[bytes]() for _ in self._none)
+        view, rest, values = memoryview(data), bytearray(), tuple([list[bytes]() for _ in self._none])
+        own_tag, places = self._tag, self._places
         at, end, have_begun = 0, len(data), False
         try:
             for _ in range(_LOOKS_MAX):
@@ -96,12 +97,12 @@ class BytesWithin:
                 if kind == LENGTH_DELIMITED:
                     size, at = read_varint(data, at)
                     inner, at = at, at + size
-                    if tag >> 3 == self._number:
+                    if tag == own_tag:
                         value_tag, place = read_varint(data, inner)
-                        if value_tag in self._places:
+                        if value_tag in places:
                             size, place = read_varint(data, place)
                             if place + size == at <= end:
-                                values[self._places[value_tag]].append(bytes(view[place:at]))
+                                values[places[value_tag]].append(bytes(view[place:at]))
                                 have_begun = True
                                 continue
                         if have_begun:
@@ -132,11 +133,14 @@ def varint(number: int) -> bytes:
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The number there, of up to ten bytes, and where it ends; raises `IndexError` at the end of all."""
-    number = shift = 0
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1  # As most are.
+    number, shift = byte & 0x7F, 7
     while True:
-        byte = data[at]
         at += 1
+        byte = data[at]
         number |= (byte & 0x7F) << shift
         if byte < 0x80 or shift > 62:
-            return number, at
+            return number, at + 1
         shift += 7

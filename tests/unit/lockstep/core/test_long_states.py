@@ -22,7 +22,7 @@ from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
 from lockstep.core.records import Bind, EpochBegins, OpenSession, Prepare, Requeue
 from lockstep.core.restoration import Restoration
-from lockstep.core.set_state import RECORD_COST, STEP_COST, WHOLE_MAX, SetState
+from lockstep.core.set_state import RECORD_COST, STEP_RECORDS, WHOLE_MAX, SetState
 from lockstep.core.state_captures import LOOKED_AT, PIECE_ENTRIES, CapturedContents, CapturedEntries
 from lockstep.core.state_hash import hash_in_steps, state_hash
 from tests.unit.lockstep.core.history import SET, Log, message, replay
@@ -274,7 +274,7 @@ def test_a_long_transaction_is_collected_in_several_steps_where_a_frame_has_all_
     log.flush()
     state = replay(log.frames[:-1])
     steps = list(state.apply_in_steps(log.frames[-1]))
-    assert len(steps) > 10 and max(steps) <= STEP_COST + RECORD_COST
+    assert len(steps) > 10 and max(steps) <= RECORD_COST * STEP_RECORDS
     assert state_hash(state) == state_hash(log.state)
 
 
