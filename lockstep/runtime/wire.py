@@ -123,6 +123,10 @@ def varint(number: int) -> bytes:
     """As protobuf has numbers: seven bits in each byte, the lowest first, and a bit that says whether more follow."""
     if number < 0x80:
         return _ONE_BYTE[number]
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    if number < 0x200000:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
