@@ -6,6 +6,7 @@ them durable. A database that had an error is closed, for RocksDB refuses to wri
 flushed: it is opened anew by whoever reads its meta, or clears it, and everything else fails until then.
 """
 
+import contextlib
 import errno
 import os
 import shutil
@@ -135,10 +136,12 @@ class SnapshotDb:
         self._is_given_up = False
 
     def close(self) -> None:
+        """Closing flushes, and what a disk with an error did not take is lost, as at every crash."""
         with self._lock:
             database, self._database = self._database, None
         if database is not None:
-            database.close()
+            with contextlib.suppress(Exception):  # RocksDB's errors have no type of their own.
+                database.close()
 
     def _get(self, key: bytes) -> bytes | None:
         try:
@@ -180,10 +183,7 @@ class SnapshotDb:
         if isinstance(error, OSError | SnapshotCorrupt):
             return error
         self._is_given_up = True
-        try:
-            self.close()
-        except Exception:
-            self._database = None
+        self.close()
         text = str(error)
         return SnapshotCorrupt(text) if _is_corruption(text) else _failed(text)
 

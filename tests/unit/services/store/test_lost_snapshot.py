@@ -252,6 +252,19 @@ def test_a_database_that_had_an_error_can_be_cleared(database: SnapshotDb) -> No
     assert len(database.read_items(b"", 1 << 30)[0]) == 100
 
 
+@pytest.mark.parametrize("end", [SnapshotDb.clear, SnapshotDb.close])
+def test_a_database_that_cannot_be_flushed_is_cleared_or_closed_all_the_same(
+    database: SnapshotDb, end: Callable[[SnapshotDb], None]
+) -> None:
+    """Nobody has heard of the error before: what closes a set, or removes it, would be stopped by it, and with it the store."""
+    database.write(items_of(2), (), b"2")
+    with files_that_do_not_grow(16):
+        end(database)
+    assert database.read_meta() == (b"1" if end is SnapshotDb.close else b"")
+    database.write(items_of(3), (), b"3")
+    database.flush()
+
+
 def test_what_an_interrupted_clearing_left_goes_with_the_next(database: SnapshotDb, tmp_path: Path) -> None:
     database.close()
     (tmp_path / "snapshot").rename(tmp_path / "snapshot.doomed")
