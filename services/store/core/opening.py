@@ -50,9 +50,6 @@ def open_set(the: StoredSet, stream: int, request: OpenSet) -> Procedure[None]:
     if refusal := the.refusal_of_epoch(request.epoch):
         the.refuse(stream, request, *refusal)
         return
-    if is_higher(request.epoch, the) and not the.damage:
-        # What was told of records that are not here is no word on those that a later epoch may have in their places (R7, R11).
-        the.commit_told = the.commit_index
     yield from raise_epoch(the, request.epoch)
     the.writer = (stream, request.incarnation)
     the.reply(stream, the.opened(request))
@@ -61,6 +58,9 @@ def open_set(the: StoredSet, stream: int, request: OpenSet) -> Procedure[None]:
 def raise_epoch(the: StoredSet, epoch: Epoch) -> Procedure[None]:
     """Make `epoch` durable if it is higher than all before (R2)."""
     if is_higher(epoch, the):
+        if not the.damage:
+            # What was told of records that are not here is no word on those that a later epoch may have there (R7, R11).
+            the.commit_told = the.commit_index
         yield from write_meta(the, highest_epoch=epoch)
 
 
@@ -174,12 +174,16 @@ def read_set(the: StoredSet) -> Procedure[None]:
     if the.meta.mark in (MARK_INSTALL, MARK_ASIDE):
         yield from _start_empty(the)
     found = yield from recover(the.meta, the.unreadable, the.limits.scan_bytes)
-    if not found.damage and found.journal.end < the.commit_reached:
-        # What this process was told is in no file yet, perhaps: the next one has to know it, too.
-        found.damage = f"the log ends at {found.journal.end}, but {the.commit_reached} was acknowledged here"
+    if found.commit_index < the.commit_reached:
+        # What this process was told is in no file yet, perhaps.
         found.commit_index = the.commit_reached
-        yield from write_meta(the, commit_index=the.commit_reached)
-    elif not found.damage and found.journal.end < the.acknowledged_end:
+        if not found.damage and found.journal.end < the.commit_reached:
+            found.damage = (
+                f"the log ends at {found.journal.end}, but {the.commit_reached} was acknowledged here"
+            )
+        if found.damage:
+            yield from write_meta(the, commit_index=the.commit_reached)  # The next one has to know it, too.
+    if not found.damage and found.journal.end < the.acknowledged_end:
         found.damage = (
             f"the log ends at {found.journal.end}, but {the.acknowledged_end} was acknowledged here"
         )

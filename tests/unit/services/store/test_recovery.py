@@ -11,13 +11,14 @@ from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
 from lockstep.core.store_protocol import (
     AcceptDamage,
     Appended,
+    OpenSet,
     SetAside,
     SetOpened,
     StoreRefused,
     Truncate,
     Truncated,
 )
-from services.store.core.disk import DiskError, DiskProblem, Step, SyncSegment
+from services.store.core.disk import DiskError, DiskProblem, Step, SyncSegment, WriteMeta
 from services.store.core.journal_format import (
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -27,6 +28,7 @@ from services.store.core.journal_format import (
 from services.store.core.limits import StoreLimits
 from services.store.core.messages import Requested, Tick
 from services.store.core.meta import Seal, decode_set_meta, encode_meta
+from services.store.core.requests import FenceSet, SetFenced
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
 
 ONE_SEGMENT = replace(SMALL, segment_bytes=1 << 16)
@@ -492,16 +494,52 @@ def test_what_this_process_acknowledged_and_a_failing_write_spoiled_is_damage() 
     assert (opened.log_end, opened.damage) == (4, "the log ends at 4, but 5 was acknowledged here")
 
 
-def test_what_was_acknowledged_and_cut_since_is_missed_by_nobody() -> None:
-    rig = rig_with(5, limits=ONE_SEGMENT)
-    assert isinstance(rig.truncate(3), Truncated)
+def fail_once(rig: StoreRig, kind: type[Step]) -> None:
+    """The next step of a kind."""
 
     def fail(set_name: SetName, step: Step) -> None:
-        if isinstance(step, SyncSegment):
+        if isinstance(step, kind):
             rig.disk.fault = None
             raise DiskError(DiskProblem.FAILED, "EIO", step)
 
     rig.disk.fault = fail
+
+
+def closed_with_commit(rig: StoreRig, commit: int) -> None:
+    """A failure closes the set before any file has the commit index that the process was told."""
+    rig.tell_commit(commit)
+    fail_once(rig, WriteMeta)
+    (refused,) = rig.ask(OpenSet(SET, Epoch(2), ME))
+    assert isinstance(refused, StoreRefused)
+
+
+def test_what_this_process_knew_to_be_committed_is_not_cut_behind_a_failure() -> None:
+    rig = rig_with(6, limits=ONE_SEGMENT)
+    closed_with_commit(rig, 5)
+    opened = rig.open(3)
+    assert (opened.log_end, opened.commit_index, opened.damage) == (6, 5, "")
+    refused = rig.truncate(4, epoch=3)
+    assert isinstance(refused, StoreRefused) and "below the commit index 5" in refused.message
+    assert isinstance(rig.truncate(5, epoch=3), Truncated)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_hole_does_not_hide_what_this_process_knew_to_be_committed(restarts: bool) -> None:
+    """Operators decide by it what they give up (R7)."""
+    rig = rig_with(6, limits=ONE_SEGMENT)
+    flip(rig, 3)
+    closed_with_commit(rig, 5)
+    for epoch in (3, 4):
+        opened = rig.open(epoch)
+        assert opened.damage and (opened.log_end, opened.commit_index) == (2, 5)
+        if restarts:
+            rig.crash()
+
+
+def test_what_was_acknowledged_and_cut_since_is_missed_by_nobody() -> None:
+    rig = rig_with(5, limits=ONE_SEGMENT)
+    assert isinstance(rig.truncate(3), Truncated)
+    fail_once(rig, SyncSegment)
     assert isinstance(rig.append(frame(4)), StoreRefused)
     assert rig.open(1).damage == ""
 
@@ -513,6 +551,19 @@ def test_a_commit_index_beyond_the_log_is_no_word_on_what_a_later_epoch_puts_the
     for index in (1, 2, 3):
         rig.append_ok(frame(index, epoch=5), commit=100, epoch=5)
     assert rig.open(7).commit_index == 3
+    rig.append_ok(frame(4, epoch=7), commit=3, epoch=7)
+    assert rig.open(7).commit_index == 3
+    assert isinstance(rig.truncate(3, epoch=7), Truncated)
+
+
+def test_so_it_is_where_a_fence_told_of_the_later_epoch_first() -> None:
+    rig = StoreRig(ONE_SEGMENT)
+    rig.open(5)
+    for index in (1, 2, 3):
+        rig.append_ok(frame(index, epoch=5), commit=100, epoch=5)
+    (fenced,) = rig.ask_reader(FenceSet(SET, Epoch(7)))
+    assert isinstance(fenced, SetFenced) and fenced.commit_index == 3
+    rig.open(7)
     rig.append_ok(frame(4, epoch=7), commit=3, epoch=7)
     assert rig.open(7).commit_index == 3
     assert isinstance(rig.truncate(3, epoch=7), Truncated)
