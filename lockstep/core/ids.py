@@ -43,6 +43,8 @@ TransactionKey = tuple[LogIndex, Epoch]
 
 ORDINAL_BITS = 24
 ORDINAL_MAX = (1 << ORDINAL_BITS) - 1
+INDEX_MAX = LogIndex((1 << 64 - ORDINAL_BITS) - 1)
+"""Of what stands behind it no place could be said in 64 bits, as everybody keeps them."""
 
 Packed = TypeVar("Packed", int, QueuePosition, MessageId)
 """An index and an ordinal in one number (`place`)."""

@@ -108,6 +108,7 @@ def _store_limits(options: Options, random: Random) -> StoreLimits:
         limits,
         page_bytes=512,
         group_bytes_max=random.choice((2, 16, 4096)) * KIB,
+        group_frames_max=segment // (8 * KIB),
         chunk_bytes=random.choice((1, 16, 1024)) * KIB,
         consolidated_bytes=random.choice((4, 64)) * KIB,
         batch_items_max=random.choice((5, 100, 2000)),

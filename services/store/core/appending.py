@@ -6,9 +6,11 @@ that stands there is answered as durable, which it is, and any other is refused:
 committed.
 """
 
+from bisect import bisect_left
+
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import BadFrame, FrameHeader, check_frame
-from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.ids import INDEX_MAX, Epoch, LogIndex
 from lockstep.core.store_protocol import Appended, AppendFrames, Truncate, Truncated
 from services.store.core.disk import (
     DeleteSegments,
@@ -32,6 +34,8 @@ from services.store.core.opening import create_next_segment, raise_epoch, seal
 from services.store.core.procedure import Procedure
 from services.store.core.stored_set import StoredSet, Waiting, is_higher
 
+FRAME_INDEXES_MAX = 1 << 24
+"""More than all records that a frame has room for: nobody's word brings a log near the last index of all."""
 _Refusal = tuple[ErrorCode, str]
 
 
@@ -48,45 +52,59 @@ class _Group:
 
     def add(self, stream: int, request: AppendFrames) -> _Refusal | None:
         """Take a request in, or say why it is refused; then nothing of it is taken."""
-        end, epoch = self.end, self.epoch
-        new: list[tuple[FrameHeader, bytes]] = []
+        count, end, epoch = len(self.headers), self.end, self.epoch
         for data in request.frames:
-            try:
-                header = check_frame(data)
-            except BadFrame as error:
-                return ErrorCode.INVALID_ARGUMENT, str(error)
-            name = f"frame {header.first}..{header.last} of epoch {header.epoch}"
-            if len(data) != header.frame_bytes:
-                return ErrorCode.INVALID_ARGUMENT, f"bytes behind {name}"
-            if header.epoch > request.epoch:
-                return ErrorCode.ILLEGAL_STATE, f"{name} in a request of epoch {request.epoch}"
-            if header.last <= end:
-                if not self._is_repetition(header, new):
-                    return ErrorCode.ILLEGAL_STATE, f"{name}: another epoch stands there"
-                continue
-            if header.first != end + 1:
-                return ErrorCode.ILLEGAL_STATE, f"{name} does not follow {end}"
-            if header.epoch < epoch:
-                return ErrorCode.ILLEGAL_STATE, f"{name} behind epoch {epoch}"
-            end, epoch = header.last, header.epoch
-            new.append((header, data))
-        self.end, self.epoch = end, epoch
-        self.headers += [header for header, _ in new]
-        self.parts += [data for _, data in new]
-        self.body_bytes += sum(len(data) for _, data in new)
+            refusal = self._add_frame(data, request.epoch)
+            if refusal is not None:
+                del self.headers[count:], self.parts[count:]
+                self.end, self.epoch = end, epoch
+                return refusal
+        self.body_bytes += sum(map(len, self.parts[count:]))
         if request.frames:
             self.accepted.append((stream, request))
         return None
 
-    def _is_repetition(self, header: FrameHeader, new: list[tuple[FrameHeader, bytes]]) -> bool:
-        return self._epoch_at(header.first, new) == header.epoch == self._epoch_at(header.last, new)
+    def _add_frame(self, data: bytes, epoch: Epoch) -> _Refusal | None:
+        """Of a request of `epoch`."""
+        try:
+            header = check_frame(data)
+        except BadFrame as error:
+            return ErrorCode.INVALID_ARGUMENT, str(error)
+        if len(data) != header.frame_bytes:
+            return ErrorCode.INVALID_ARGUMENT, f"bytes behind {_name(header)}"
+        if header.commit_index >= header.first:
+            # Nobody has acknowledged it before it was written. A disk that believed this would miss it when it is read again.
+            return ErrorCode.INVALID_ARGUMENT, f"{_name(header)} calls {header.commit_index} committed"
+        if header.last - header.first >= FRAME_INDEXES_MAX or header.last > INDEX_MAX:
+            return ErrorCode.INVALID_ARGUMENT, f"{_name(header)} takes more indexes than a log has to give"
+        if header.epoch > epoch:
+            return ErrorCode.ILLEGAL_STATE, f"{_name(header)} in a request of epoch {epoch}"
+        if header.last <= self.end:
+            if not self._epoch_at(header.first) == header.epoch == self._epoch_at(header.last):
+                return ErrorCode.ILLEGAL_STATE, f"{_name(header)}: another epoch stands there"
+            return None
+        if header.first != self.end + 1:
+            return ErrorCode.ILLEGAL_STATE, f"{_name(header)} does not follow {self.end}"
+        if header.epoch < self.epoch:
+            return ErrorCode.ILLEGAL_STATE, f"{_name(header)} behind epoch {self.epoch}"
+        self.end, self.epoch = header.last, header.epoch
+        self.headers.append(header)
+        self.parts.append(data)
+        return None
 
-    def _epoch_at(self, index: LogIndex, new: list[tuple[FrameHeader, bytes]]) -> Epoch | None:
-        """Epoch of what stands, or will stand, at `index`."""
+    def _epoch_at(self, index: LogIndex) -> Epoch | None:
+        """Epoch of what stands, or will stand, at `index`, which is at or below the end."""
         if index <= self.journal.end:
             return self.journal.epoch_of(index)
-        planned = [*self.headers, *(header for header, _ in new)]
-        return next((header.epoch for header in planned if header.first <= index <= header.last), None)
+        return self.headers[bisect_left(self.headers, index, key=_last_of)].epoch
+
+
+def _last_of(header: FrameHeader) -> LogIndex:
+    return header.last
+
+
+def _name(header: FrameHeader) -> str:
+    return f"frame {header.first}..{header.last} of epoch {header.epoch}"
 
 
 def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:

@@ -5,9 +5,11 @@ between, or an installation that its sender gave up, leaves an empty set with a 
 a set.
 """
 
+from itertools import pairwise
+
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import LogIndex, TimeMs
+from lockstep.core.ids import INDEX_MAX, Epoch, LogIndex, TimeMs
 from lockstep.core.store_protocol import (
     BeginInstall,
     EndInstall,
@@ -25,18 +27,26 @@ from services.store.core.disk import (
 from services.store.core.journal import Journal
 from services.store.core.meta import MARK_INSTALL, SnapshotMeta, encode_meta
 from services.store.core.opening import write_meta
-from services.store.core.procedure import Procedure, list_segments
+from services.store.core.procedure import Procedure, list_segments, make_disk_id
 from services.store.core.stored_set import Phase, StoredSet
 
 
 def begin_install(the: StoredSet, stream: int, request: BeginInstall) -> Procedure[None]:
     """Mark, then remove what is here. A second beginning starts over."""
+    if not _is_table(request):
+        what = f"these are no epochs of a log that ends at {request.index} in epoch {request.epoch}"
+        the.refuse(stream, request, ErrorCode.INVALID_ARGUMENT, what)
+        return
     the.phase, the.journal = Phase.INSTALLING, None
     yield from the.wait_for(Lane.SNAPSHOT, Lane.SPARE, Lane.READ)
     segments = yield from list_segments()
     first = max([the.number_max, *(number for number, _ in segments)]) + 1
     yield from write_meta(
-        the, mark=MARK_INSTALL, highest_epoch=max(request.epoch, the.meta.highest_epoch), first_segment=first
+        the,
+        disk=the.meta.disk or (yield from make_disk_id()),
+        mark=MARK_INSTALL,
+        highest_epoch=max(request.epoch, the.meta.highest_epoch),
+        first_segment=first,
     )
     yield (SnapshotClear(), DeleteSegments(tuple(number for number, _ in segments)))
     the.damage = the.corruption = ""
@@ -75,3 +85,12 @@ def end_install(the: StoredSet, stream: int, request: EndInstall) -> Procedure[N
     the.journal = Journal(snapshot.index, epochs, snapshot.time_ms, snapshot.first_segment)
     the.commit_told, the.flushed_index, the.phase = snapshot.index, LogIndex(snapshot.index), Phase.OPEN
     the.reply(stream, Installed(request.set_name, request.epoch, request.incarnation, snapshot.index))
+
+
+def _is_table(request: BeginInstall) -> bool:
+    """Whether its epochs can be those of a log that ends there: a disk that believed in others could not be read again."""
+    starts = (*request.epochs, (Epoch(request.epoch + 1), LogIndex(request.index + 1)))
+    return request.index <= INDEX_MAX and all(
+        epoch < next_epoch and first < next_first
+        for (epoch, first), (next_epoch, next_first) in pairwise(starts)
+    )

@@ -21,8 +21,12 @@ class StoreLimits:
     """
     group_bytes_max: int = 4 * MIB
     """Frames that one sync makes durable. Beyond about 1 MiB a bigger group gains nothing; a single request may be bigger."""
+    group_frames_max: int = 1000
+    """The same in number, each request counted as one, too: some microseconds of the event loop for each, however small it is.
+    What comes with more at once is taken up in parts.
+    """
     scan_bytes: int = 1 * MIB
-    """One read of a recovery: the event loop is held for about 2 ms by looking through that many."""
+    """One read of a recovery, which a lane's thread looks through before the next one."""
     chunk_bytes: int = 1 * MIB
     """One chunk of items or frames on its way to a broker: gRPC's best message size."""
     chunks_unsent_max: int = 2
@@ -38,7 +42,7 @@ class StoreLimits:
     unreadable_forgotten_ticks: int = 60
     """Ticks without any such failure after which those before are not counted any more."""
     consolidated_bytes: int = 256 * KIB
-    """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
+    """Frames that the consolidator applies before it gives way: 2-3 ms for messages of 1 KiB."""
     unconsolidated_bytes: int = 512 * MIB
     """Committed frames that lie behind the consolidator before it goes on at once, so that a burst is journalled first: to
     consolidate it meanwhile takes two thirds of what a store does then. A recovery replays up to half as many again.

@@ -8,6 +8,8 @@ again when there is reason to, unless it is damage: then the set is closed, and 
 from collections.abc import Callable
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import (
@@ -53,6 +55,9 @@ from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.stored_set import Phase, ReaderWaiting, StoredSet, Waiting, code_of
 from services.store.core.surveying import survey
 
+REQUEST_BYTES = 256
+"""What a request takes while it waits, beside its content, about."""
+
 
 class SetLanes:
     """All that goes on in one set. Lives as long as the process; driven by `StoreCore`."""
@@ -72,9 +77,10 @@ class SetLanes:
         return not self._running and not self.the.waiting and not self.the.readers
 
     def request(self, stream: int, request: AnyStoreRequest | FenceSet | SurveySet) -> None:
-        waiting = Waiting(stream, request, _size_of(request))
-        self.the.waiting.append(waiting)
-        self.the.waiting_bytes += waiting.size
+        for part in _parts_of(request, self.the.limits.group_frames_max):
+            waiting = Waiting(stream, part, _size_of(part))
+            self.the.waiting.append(waiting)
+            self.the.waiting_bytes += waiting.size
 
     def read(self, reader: ReaderWaiting) -> None:
         self.the.readers.append(reader)
@@ -172,11 +178,14 @@ class SetLanes:
         self._taken = [first]
         group_bytes = first.size
         if isinstance(first.request, AppendFrames):
-            while the.waiting and isinstance(the.waiting[0].request, AppendFrames):
-                if group_bytes + the.waiting[0].size > the.limits.group_bytes_max:
+            limits, frames = the.limits, len(first.request.frames)
+            while the.waiting and isinstance(request := the.waiting[0].request, AppendFrames):
+                frames += 1 + len(request.frames)
+                size = group_bytes + the.waiting[0].size
+                if frames > limits.group_frames_max or size > limits.group_bytes_max:
                     break
                 self._taken.append(the.waiting.popleft())
-                group_bytes += self._taken[-1].size
+                group_bytes = size
         the.waiting_bytes -= group_bytes
         return (
             append(the, self._taken) if isinstance(first.request, AppendFrames) else self._procedure_of(first)
@@ -285,9 +294,25 @@ class SetLanes:
                 assert_never(lane)
 
 
+def _parts_of(
+    request: AnyStoreRequest | FenceSet | SurveySet, frames_max: int
+) -> tuple[AnyStoreRequest | FenceSet | SurveySet, ...]:
+    """The request; of one with very many frames, as many as have so many at most: its sender cannot tell it from these."""
+    if not isinstance(request, AppendFrames) or len(request.frames) <= frames_max:
+        return (request,)
+    return tuple(
+        replace(request, frames=request.frames[begin : begin + frames_max])
+        for begin in range(0, len(request.frames), frames_max)
+    )
+
+
 def _size_of(request: AnyStoreRequest | FenceSet | SurveySet) -> int:
-    if isinstance(request, AppendFrames):
-        return sum(map(len, request.frames))
-    if isinstance(request, InstallItems):
-        return sum(len(item.key) + len(item.value) for item in request.items)
-    return 0
+    match request:
+        case AppendFrames():
+            return REQUEST_BYTES + sum(map(len, request.frames))
+        case InstallItems():
+            return REQUEST_BYTES + sum(len(item.key) + len(item.value) for item in request.items)
+        case RememberMap():
+            return REQUEST_BYTES + len(request.map_bytes)
+        case _:
+            return REQUEST_BYTES

@@ -66,7 +66,7 @@ class Waiting:
     stream: int
     request: AnyStoreRequest | FenceSet | SurveySet
     size: int
-    """Bytes of its frames or items."""
+    """Bytes of its content, and what it takes beside that."""
 
 
 @dataclass(frozen=True, slots=True)

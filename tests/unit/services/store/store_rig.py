@@ -5,6 +5,8 @@ Law: the disk outlives the core. Jobs of different lanes are interleaved step by
 
 import random
 
+import google_crc32c
+
 from lockstep.core.epoch_table import UNKNOWN_REIGN
 from lockstep.core.frames import encode_frame
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, SessionKey, SetName, TimeMs
@@ -68,6 +70,11 @@ def frame(
     pairs = [(record, True) for record in records]
     made = encode_frame(Epoch(epoch), LogIndex(first), LogIndex(commit), TimeMs(first), pairs, reign=reign)
     return made.durable
+
+
+def summed(head: bytes, payload: bytes) -> bytes:
+    """A frame of a header that lacks its sum, and of a payload."""
+    return head + int(google_crc32c.value(head + payload)).to_bytes(4, "little") + payload
 
 
 class StoreRig:

@@ -1,13 +1,19 @@
-"""What a store does not believe: epochs that no set comes to, and that a whole disk is to be set aside."""
+"""What a store does not believe: epochs that no set comes to, frames and snapshots that no log has, that a whole disk is to be
+set aside.
+"""
 
 from dataclasses import replace
 
 import pytest
 
+from lockstep.core.epoch_table import EpochStarts
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import EPOCH_MAX, DiskId, Epoch, LogIndex, SetName
+from lockstep.core.frames import HEADER_BYTES
+from lockstep.core.ids import EPOCH_MAX, INDEX_MAX, DiskId, Epoch, LogIndex, SetName
 from lockstep.core.store_protocol import (
     Appended,
+    BeginInstall,
+    EndInstall,
     OpenSet,
     RememberMap,
     SetAside,
@@ -16,11 +22,16 @@ from lockstep.core.store_protocol import (
     Truncate,
 )
 from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
+from services.store.core.appending import FRAME_INDEXES_MAX
+from services.store.core.messages import Requested
 from services.store.core.requests import FenceSet, ReadRefused, SetFenced, SurveySet
+from services.store.core.set_lanes import REQUEST_BYTES
 from services.store.core.stored_set import EPOCHS_AHEAD_MAX, EPOCHS_USUAL
-from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame, summed
 
 LAST = (1 << 64) - 1
+LAST_AT = 28
+"""In a frame's header, where its last index begins."""
 
 
 def with_log() -> StoreRig:
@@ -99,3 +110,68 @@ def test_a_store_has_so_many_sets_and_no_more() -> None:
     [unread] = rig.ask_reader(FenceSet(third, Epoch(1)))
     assert isinstance(unread, ReadRefused) and unread.code is ErrorCode.UNAVAILABLE
     assert rig.append_ok(frame(1)) == 1
+
+
+@pytest.mark.parametrize("commit", [2, 3, 50, LAST])
+def test_no_frame_says_that_it_is_committed_itself(commit: int) -> None:
+    """A disk that believed it would take itself for damaged when it is read again: it misses what was committed."""
+    rig = with_log()
+    refused = rig.append(frame(2, epoch=3, commit=commit), epoch=3)
+    assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.INVALID_ARGUMENT
+    assert isinstance(rig.append(frame(2, epoch=3, commit=1), epoch=3), Appended)
+    rig.crash()
+    opened = rig.open(4)
+    assert (opened.log_end, opened.damage) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "epochs",
+    [
+        ((2, 10), (1, 20)),
+        ((1, 10), (1, 20)),
+        ((1, 10), (2, 10)),
+        ((1, 20), (2, 10)),
+        ((1, 51),),
+        ((1, 1), (4, 9)),
+    ],
+)
+def test_no_snapshot_has_epochs_that_no_log_has(epochs: EpochStarts) -> None:
+    """A disk that believed in them could not be read any more, nor any other set of its store."""
+    rig = with_log()
+    head = SET, Epoch(3), ME
+    [refused] = rig.ask(BeginInstall(*head, LogIndex(50), epochs, 7))
+    assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.INVALID_ARGUMENT
+    [refused] = rig.ask(EndInstall(*head))
+    assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.ILLEGAL_STATE
+    assert isinstance(rig.append(frame(2, epoch=3), epoch=3), Appended), "nothing was touched"
+    rig.crash()
+    assert rig.open(4).log_end == 2
+
+
+def test_requests_without_content_fill_the_room_for_what_waits_too() -> None:
+    rig = with_log()
+    rig.feed(Requested(rig.stream, appending(frame(2, epoch=3), epoch=3)))
+    for _ in range(100):
+        rig.feed(Requested(rig.stream, OpenSet(SET, Epoch(3), ME)))
+        rig.feed(Requested(rig.stream, appending(commit=1, epoch=3)))
+    assert rig.core.waiting_bytes(SET) >= 190 * REQUEST_BYTES
+    rig.run()
+    assert rig.core.waiting_bytes(SET) == 0
+
+
+def test_no_frame_takes_more_indexes_than_a_log_has_to_give() -> None:
+    rig = with_log()
+    for data in (reaching(2, LAST), reaching(2, 2 + FRAME_INDEXES_MAX), reaching(INDEX_MAX, INDEX_MAX + 1)):
+        refused = rig.append(data, epoch=3)
+        assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.INVALID_ARGUMENT
+    [refused] = rig.ask(BeginInstall(SET, Epoch(3), ME, LogIndex(LAST), ((Epoch(1), LogIndex(1)),), 7))
+    assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.INVALID_ARGUMENT
+    assert rig.append_ok(reaching(2, 1 + FRAME_INDEXES_MAX), epoch=3) == 1 + FRAME_INDEXES_MAX
+
+
+def reaching(first: int, last: int) -> bytes:
+    """A frame of one record, and as many indexes as it says."""
+    made = frame(first, epoch=3)
+    head, payload = bytearray(made[: HEADER_BYTES - 4]), made[HEADER_BYTES:]
+    head[LAST_AT : LAST_AT + 8] = last.to_bytes(8, "little")
+    return summed(bytes(head), payload)

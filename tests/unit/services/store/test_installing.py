@@ -102,6 +102,23 @@ def test_reigns_outlive_the_frames_that_told_them() -> None:
             rig.append_ok(frame(index, epoch=3, reign=9), epoch=3, commit=index)
 
 
+def test_a_disk_whose_name_was_lost_has_a_new_one_with_its_new_content() -> None:
+    """R1: two that have none would be taken for one another."""
+    rig = StoreRig()
+    first = rig.open()
+    rig.append_ok(frame(1))
+    rig.disk.directories[SET].meta = b"rubbish"
+    rig.crash()
+    assert rig.open(2).damage == "the meta file was lost"
+    for request in installation(50):
+        rig.ask(request)  # type: ignore[arg-type]
+    for epoch in (2, 3):
+        opened = rig.open(epoch)
+        assert (opened.log_end, opened.damage) == (50, "")
+        assert opened.disk not in ("", first.disk)
+        rig.crash()
+
+
 def test_a_crash_at_any_step_of_an_installation_leaves_an_empty_set_with_a_new_disk_or_a_whole_one() -> None:
     """Histories 18 and 24."""
     outcomes = set()
