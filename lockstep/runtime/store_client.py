@@ -17,6 +17,7 @@ from lockstep.core.effects import ReadMessages, TellStore
 from lockstep.core.errors import Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import MessagesRead, StoreConnected, StoreLost, StoreSaid
+from lockstep.core.replication import FRAMES_IN_ONE
 from lockstep.core.store_protocol import AnyStoreRequest, AppendFrames, InstallItems
 from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
 from lockstep.runtime.driver import Driver
@@ -212,11 +213,14 @@ class StoreClient:
 
 
 def join_appends(requests: Sequence[AnyStoreRequest | None]) -> list[AnyStoreRequest | None]:
-    """Appends in a row become one: the cost of a stream is per message."""
+    """Appends in a row become one, as long as that has few frames: the cost of a stream is per message, and that of taking one in
+    per frame.
+    """
     if len(requests) == 1:
         return list(requests)
     joined: list[AnyStoreRequest | None] = []
     row: list[AppendFrames] = []
+    count = 0
 
     def end_row() -> None:
         if row:
@@ -230,8 +234,10 @@ def join_appends(requests: Sequence[AnyStoreRequest | None]) -> list[AnyStoreReq
             end_row()
             joined.append(request)
             continue
-        if row and (row[0].epoch, row[0].incarnation) != (request.epoch, request.incarnation):
+        is_other = row and (row[0].epoch, row[0].incarnation) != (request.epoch, request.incarnation)
+        if is_other or (row and count + len(request.frames) > FRAMES_IN_ONE):
             end_row()
+        count = (count if row else 0) + len(request.frames)
         row.append(request)
     end_row()
     return joined

@@ -56,6 +56,9 @@ from services.store.samples import StoreSamples
 from services.store.settings import StoreSettings
 from services.store.store_tracing import StoreTracing
 
+TICKED_AT_ONCE = 50
+"""Sets: a millisecond or two, before others have their turn."""
+
 _log = logging.getLogger("lockstep.store")
 
 _Answer = tuple[AnyStoreAnswer | None, Serialized]
@@ -148,10 +151,13 @@ class StoreServer:
         outbox.write_now(1, partial(_write_now, writer.context))
 
     async def tick(self) -> None:
-        """Feeds `Tick`, for ever; a task of the process."""
+        """Feeds `Tick`, to some sets at a time, for ever; a task of the process."""
         while True:
             await asyncio.sleep(self._settings.tick_seconds)
-            self.feed(Tick())
+            for place, set_name in enumerate(self.core.set_names(), start=1):
+                self.feed(Tick(set_name))
+                if place % TICKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     async def beat(self) -> None:
         """Says heartbeats to who is being read, or waits for room: his own are behind that. For ever; a task of the process."""

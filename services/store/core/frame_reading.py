@@ -80,7 +80,7 @@ def _read_piece(
         if run is None:
             return None
         the.segment_read = run.segment
-        return (yield from read_run(the, run)), run.last
+        return (yield from read_run(run)), run.last
     finally:
         the.segment_read = None
 
@@ -97,7 +97,7 @@ def _read_owed(
                 journal.owed.remember(table)
         run = table.frames_behind(index, owed.last, bytes_max, to)
         assert run is not None, f"no frame behind {index} in {owed}"
-        return (yield from read_run(the, run)), run.last
+        return (yield from read_run(run)), run.last
     except DiskError as error:
         if not the.unreadable.damage_in(error):
             raise

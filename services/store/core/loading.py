@@ -5,13 +5,15 @@ consolidator waits, so that snapshot and frames fit each other. At most a few ch
 too, and with it whoever wants to open or fence the set: for a receiver that takes nothing not for ever.
 """
 
+from functools import partial
+
 from lockstep.core.errors import ErrorCode
-from lockstep.core.frames import BadFrame, check_frame
+from lockstep.core.frames import BadFrame, Frame, IndexedRecord, check_frame, decode_header, decode_records
 from lockstep.core.ids import LogIndex
 from lockstep.core.store_protocol import LoadState, OpenSet, StateChunk, StateItem, StateLoaded
 from services.store.core.blocks import scan_of
 from services.store.core.disk import DiskError, DiskProblem, Lane, ReadSegment
-from services.store.core.procedure import Procedure, read_bytes
+from services.store.core.procedure import Procedure, compute, read_bytes
 from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.segment import FramesAt
 from services.store.core.stored_set import StoredSet
@@ -35,7 +37,7 @@ def load_state(the: StoredSet, stream: int, request: LoadState) -> Procedure[Non
                 return
         index = scan.index
         while (run := journal.frames_behind(index, journal.end, the.limits.chunk_bytes)) is not None:
-            frames = yield from read_run(the, run)
+            frames = yield from read_run(run)
             if not (yield from _send(the, stream, request, (), frames)):
                 return
             index = run.last
@@ -70,9 +72,13 @@ def _is_waited_for(the: StoredSet) -> bool:
     return any(isinstance(waiting.request, OpenSet | FenceSet | SurveySet) for waiting in the.waiting)
 
 
-def read_run(the: StoredSet, run: FramesAt) -> Procedure[tuple[bytes, ...]]:
+def read_run(run: FramesAt) -> Procedure[tuple[bytes, ...]]:
     """The frames of a run, verified; raises `DiskError`, CORRUPT if one is not what it was when the journal was read."""
     data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
+    return (yield from compute(partial(_frames_in, data, run)))
+
+
+def _frames_in(data: bytes, run: FramesAt) -> tuple[bytes, ...]:
     frames = tuple(data[begin:end] for begin, end in run.spans)
     last = LogIndex(0)
     try:
@@ -83,3 +89,11 @@ def read_run(the: StoredSet, run: FramesAt) -> Procedure[tuple[bytes, ...]]:
     if last != run.last:
         raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: frame {last} where {run.last} was")
     return frames
+
+
+def records_in(durable: bytes) -> list[IndexedRecord]:
+    """Those of a frame that was verified; raises `DiskError`, CORRUPT for what is no record."""
+    try:
+        return decode_records(Frame(decode_header(durable), durable, b""))
+    except BadFrame as error:
+        raise DiskError(DiskProblem.CORRUPT, str(error)) from error

@@ -58,6 +58,9 @@ class JobFailed(msgspec.Struct, frozen=True):
 class Tick(msgspec.Struct, frozen=True):
     """About once a second: what is remembered lazily is written (the known commit index)."""
 
+    set_name: SetName = SetName("")
+    """Of which set; "": of all of them, where these are few."""
+
 
 class Stop(msgspec.Struct, frozen=True):
     """No more requests come. Remember what there is; the store may exit when no job is under way."""

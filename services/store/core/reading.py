@@ -1,16 +1,18 @@
 """Answering those who are not the writer: fences, inspection, contents of messages (DESIGN 5, R2, R11).
 
-Law: a reader gets nothing beyond the commit index, and nothing whose checksum is wrong. None of it changes anything, except
-that a fence makes an epoch durable. Items are of one state, whatever is consolidated meanwhile: who cannot have the rest of it is
-refused, and reads again. Their readers take turns, as those of frames (`frame_reading`).
+Law: a reader gets nothing whose checksum is wrong, and nothing beyond the commit index but contents that it names itself, as a
+primary does whose bodies are away. None of it changes anything, except that a fence makes an epoch durable. Items are of one
+state, whatever is consolidated meanwhile: who cannot have the rest of it is refused, and reads again. Their readers take turns,
+as those of frames (`frame_reading`).
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import assert_never
 
 from lockstep.core.errors import ErrorCode
-from lockstep.core.frames import Frame, check_frame, decode_records
+from lockstep.core.frames import decode_header
 from lockstep.core.ids import LogIndex, MessageId, index_of
 from lockstep.core.ids import place as packed_place
 from lockstep.core.item_values import decode_content
@@ -19,9 +21,9 @@ from services.store.core.blocks import kept_messages, scan_of
 from services.store.core.disk import Lane
 from services.store.core.frame_reading import read_frames
 from services.store.core.journal import Journal
-from services.store.core.loading import read_run
+from services.store.core.loading import read_run, records_in
 from services.store.core.opening import raise_epoch, read_set
-from services.store.core.procedure import Procedure
+from services.store.core.procedure import Procedure, compute
 from services.store.core.requests import (
     ContentsRead,
     FenceSet,
@@ -127,26 +129,31 @@ def _read_contents(
         )
         if run is None:
             break
-        for frame in (yield from read_run(the, run)):
-            found.update(_contents_of(frame, missing))
+        frames = yield from read_run(run)
+        found.update((yield from compute(partial(_contents_in, frames, missing))))
         index = run.last
     reader.reply(the, ContentsRead(tuple(found.get(message) for message in request.messages)))
 
 
+def _contents_in(
+    frames: Sequence[bytes], ascending: Sequence[MessageId]
+) -> dict[MessageId, tuple[bytes, bytes]]:
+    """Those of these messages that the frames carry."""
+    return dict(found for durable in frames for found in _contents_of(durable, ascending))
+
+
 def _contents_of(
     durable: bytes, ascending: Sequence[MessageId]
-) -> list[tuple[MessageId, tuple[bytes, bytes]]]:
-    """Those of these messages that a frame carries."""
-    header, found = check_frame(durable), []
+) -> Iterator[tuple[MessageId, tuple[bytes, bytes]]]:
+    header = decode_header(durable)
     first = bisect_left(ascending, packed_place(header.first, 0))
     wanted = set(ascending[first : bisect_left(ascending, packed_place(header.last + 1, 0))])
     if not wanted:
-        return []
-    for indexed in decode_records(Frame(header, durable, b"")):
+        return
+    for indexed in records_in(durable):
         record = indexed.record
         if isinstance(record, Publish):
             for place, message in enumerate(record.messages):
                 message_id = MessageId(packed_place(indexed.index, record.ordinal + place))
                 if message_id in wanted:
-                    found.append((message_id, (message.properties, message.body)))
-    return found
+                    yield message_id, (message.properties, message.body)

@@ -1,11 +1,12 @@
 """One segment file in memory: where each of its frames lies."""
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from lockstep.core.frames import FrameHeader
 from lockstep.core.ids import LogIndex
+from lockstep.core.replication import FRAMES_IN_ONE
 from services.store.core.journal_format import SEGMENT_HEADER_BYTES
 
 
@@ -61,7 +62,7 @@ class Segment:
         self, index: LogIndex, until: LogIndex, bytes_max: int, to: LogIndex | None = None
     ) -> FramesAt | None:
         """Where the frames behind `index` lie, up to the last that ends at or below `until` and holds anything up to `to` (None:
-        no such bound): as many as fit `bytes_max`, at least one; None when there is none.
+        no such bound): as many as fit `bytes_max` and are no more than `FRAMES_IN_ONE`, at least one; None when there is none.
         """
         first = bisect_left(self.lasts, index + 1)
         limit = bisect_left(self.lasts, until + 1)
@@ -69,9 +70,8 @@ class Segment:
             limit = min(limit, bisect_left(self.lasts, to) + 1)
         if first >= limit:
             return None
-        offset, behind = self.starts[first], first + 1
-        while behind < limit and self.ends[behind] - offset <= bytes_max:
-            behind += 1
+        offset = self.starts[first]
+        behind = bisect_right(self.ends, offset + bytes_max, first + 1, min(limit, first + FRAMES_IN_ONE))
         spans = tuple(
             (begin - offset, end - offset)
             for begin, end in zip(self.starts[first:behind], self.ends[first:behind], strict=True)

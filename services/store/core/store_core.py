@@ -43,8 +43,12 @@ class StoreCore:
         """Nothing is under way and nothing waits."""
         return all(lanes.is_idle for lanes in self._sets.values())
 
-    def status(self) -> list[SetStatus]:
+    def set_names(self) -> list[SetName]:
         """All sets that were asked for since the start."""
+        return sorted(self._sets)
+
+    def status(self) -> list[SetStatus]:
+        """Of each of them."""
         return [lanes.the.status() for _, lanes in sorted(self._sets.items())]
 
     def place(self, set_name: SetName) -> tuple[Epoch, LogIndex]:
@@ -98,13 +102,18 @@ class StoreCore:
                 lanes.job_failed(lane, error)
             case Tick() | Stop():
                 effects = []
-                for _, each in sorted(self._sets.items()):
+                for each in self._sets_of(event):
                     each.remember(is_last=isinstance(event, Stop))
                     effects += each.advance()
                 return effects
             case _:
                 assert_never(event)
         return lanes.advance()
+
+    def _sets_of(self, event: Tick | Stop) -> list[SetLanes]:
+        if isinstance(event, Tick) and event.set_name:
+            return [self._sets[event.set_name]]
+        return [lanes for _, lanes in sorted(self._sets.items())]
 
     def _is_one_too_many(self, set_name: SetName) -> bool:
         return set_name not in self._sets and len(self._sets) >= self._limits.sets_max

@@ -4,16 +4,19 @@ Law: a survey fences nobody, and changes no more of the disk than any opening do
 included: nobody can tell yet what of it was acknowledged, and a name that is reserved without need harms nobody.
 """
 
-from lockstep.core.frames import Frame, check_frame, decode_records
+from collections.abc import Iterable, Sequence
+from functools import partial
+
 from lockstep.core.ids import Epoch, ExchangeId, QueueId
 from lockstep.core.item_values import decode_exchange, decode_queue
 from lockstep.core.items import ENTRY, EXCHANGE, QUEUE, numbers_in
 from lockstep.core.records import DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
-from services.store.core.blocks import scan_of
+from lockstep.core.store_protocol import StateItem
+from services.store.core.blocks import damage, scan_of
 from services.store.core.disk import Lane
-from services.store.core.loading import read_run
+from services.store.core.loading import read_run, records_in
 from services.store.core.opening import read_set
-from services.store.core.procedure import Procedure
+from services.store.core.procedure import Procedure, compute
 from services.store.core.requests import SetSurveyed, SurveySet
 from services.store.core.stored_set import Phase, StoredSet
 
@@ -25,28 +28,40 @@ class Names:
         self.queues: dict[QueueId, str] = {}
         self.exchanges: dict[ExchangeId, str] = {}
 
-    def take_item(self, key: bytes, value: bytes) -> None:
-        """An item of the snapshot, of the kinds EXCHANGE and QUEUE."""
-        (number,) = numbers_in(key)
-        if key.startswith(EXCHANGE):
-            self.exchanges[ExchangeId(number)] = decode_exchange(value).name
-        else:
-            self.queues[QueueId(number)] = decode_queue(value).name
+    def take_items(self, items: Sequence[StateItem]) -> bool:
+        """The next of the snapshot, from the first exchange on; answers whether more of them may have names."""
+        with damage():
+            for item in items:
+                # Exchanges and queues are neighbours in the order of keys, and entries follow.
+                if item.key >= ENTRY:
+                    return False
+                assert item.key.startswith((EXCHANGE, QUEUE)), "no other kind lies between"
+                (number,) = numbers_in(item.key)
+                if item.key.startswith(EXCHANGE):
+                    self.exchanges[ExchangeId(number)] = decode_exchange(item.value).name
+                else:
+                    self.queues[QueueId(number)] = decode_queue(item.value).name
+        return True
 
-    def take_frame(self, durable: bytes) -> None:
-        """A frame of the journal behind the snapshot, in their order."""
-        for indexed in decode_records(Frame(check_frame(durable), durable, b"")):
-            match indexed.record:
-                case DeclareQueue(name=name):
-                    self.queues[QueueId(indexed.index)] = name
-                case DeleteQueue(queue=queue):
-                    self.queues.pop(queue, None)
-                case DeclareExchange(name=name):
-                    self.exchanges[ExchangeId(indexed.index)] = name
-                case DeleteExchange(exchange=exchange):
-                    self.exchanges.pop(exchange, None)
-                case _:
-                    pass
+    def take_frames(self, frames: Iterable[bytes]) -> None:
+        """Those of the journal behind the snapshot, in their order."""
+        for durable in frames:
+            for indexed in records_in(durable):
+                match indexed.record:
+                    case DeclareQueue(name=name):
+                        self.queues[QueueId(indexed.index)] = name
+                    case DeleteQueue(queue=queue):
+                        self.queues.pop(queue, None)
+                    case DeclareExchange(name=name):
+                        self.exchanges[ExchangeId(indexed.index)] = name
+                    case DeleteExchange(exchange=exchange):
+                        self.exchanges.pop(exchange, None)
+                    case _:
+                        pass
+
+    def in_order(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those of queues, and those of exchanges."""
+        return tuple(sorted(self.queues.values())), tuple(sorted(self.exchanges.values()))
 
 
 def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
@@ -56,6 +71,7 @@ def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
     names = Names()
     if request.with_names and not the.damage:
         yield from _read_names(the, names)
+    queues, exchanges = yield from compute(names.in_order)
     journal, meta = the.journal, the.meta
     return SetSurveyed(
         the.status(),
@@ -63,8 +79,8 @@ def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
         meta.map_bytes,
         meta.map_revision,
         meta.generation,
-        tuple(sorted(names.queues.values())),
-        tuple(sorted(names.exchanges.values())),
+        queues,
+        exchanges,
         meta.etcd_revision,
         meta.stamp,
         tuple(journal.epochs.entries) if journal is not None else (),
@@ -82,18 +98,12 @@ def _read_names(the: StoredSet, names: Names) -> Procedure[None]:
         scan = yield from scan_of(the, EXCHANGE)
         is_last = scan.is_empty
         while not is_last:
-            # Exchanges and queues are neighbours in the order of keys, and entries follow.
             items, is_last = yield from scan.next(the.limits.chunk_bytes)
-            for item in items:
-                if item.key >= ENTRY:
-                    is_last = True
-                    break
-                assert item.key.startswith((EXCHANGE, QUEUE)), "no other kind lies between"
-                names.take_item(item.key, item.value)
+            is_last = not (yield from compute(partial(names.take_items, items))) or is_last
         index = scan.index
         while (run := journal.frames_behind(index, journal.end, the.limits.chunk_bytes)) is not None:
-            for frame in (yield from read_run(the, run)):
-                names.take_frame(frame)
+            frames = yield from read_run(run)
+            yield from compute(partial(names.take_frames, frames))
             index = run.last
     finally:
         the.loads -= 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lockstep.core.epoch_table import REIGN_MAX
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.replication import FRAMES_IN_ONE
 from lockstep.core.store_protocol import (
     AnyStoreAnswer,
     AnyStoreRequest,
@@ -150,6 +151,13 @@ def test_appends_in_a_row_become_one_and_keep_their_order_with_others() -> None:
         two,
         other,
     ]
+
+
+def test_appends_of_very_many_frames_stay_apart() -> None:
+    small, big = (AppendFrames(*HEAD, (b"1",) * count, LogIndex(0)) for count in (10, FRAMES_IN_ONE))
+    joined = join_appends([small, small, big, small, big, big, small, small])
+    counts = [len(each.frames) for each in joined if isinstance(each, AppendFrames)]
+    assert counts == [20, FRAMES_IN_ONE, 10, FRAMES_IN_ONE, FRAMES_IN_ONE, 20]
 
 
 def test_a_number_that_is_no_reign_is_not_known() -> None:

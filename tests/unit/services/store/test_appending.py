@@ -27,6 +27,7 @@ from services.store.core.disk import (
 )
 from services.store.core.journal_format import END
 from services.store.core.messages import Requested, Tick
+from services.store.core.meta import decode_set_meta
 from services.store.core.requests import FenceSet, SetFenced
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
 
@@ -109,6 +110,22 @@ def test_the_commit_index_is_remembered_after_a_quiet_second() -> None:
         rig.run()
     rig.crash()
     assert rig.open(2).commit_index == 1
+
+
+def test_a_tick_may_be_of_one_set() -> None:
+    rig, other = opened_rig(), SetName("other")
+    rig.ask(OpenSet(other, Epoch(1), ME), stream=70)
+    for set_name, stream in ((SET, rig.stream), (other, 70)):
+        rig.ask(AppendFrames(set_name, Epoch(1), ME, (frame(1),), LogIndex(1)), stream)
+    assert rig.core.set_names() == sorted([SET, other])
+
+    def remembered(set_name: SetName) -> LogIndex:
+        return decode_set_meta(rig.disk.directories[set_name].meta).commit_index
+
+    for _ in range(2):
+        rig.feed(Tick(other))
+        rig.run()
+    assert (remembered(SET), remembered(other)) == (0, 1)
 
 
 def test_a_commit_index_beyond_the_log_end_is_not_taken_for_a_missing_tail() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
-from services.store.core.disk import ReadSegment
+from services.store.core.disk import Compute, ReadSegment
 from services.store.core.journal import Journal
 from services.store.core.journal_format import (
     SEGMENT_HEADER_BYTES,
@@ -35,6 +35,9 @@ def scanned(journal: Journal, file: bytes) -> str:
         steps = next(procedure)
         while True:
             (step,) = steps
+            if isinstance(step, Compute):
+                steps = procedure.send((step.function(),))
+                continue
             assert isinstance(step, ReadSegment)
             steps = procedure.send((file[step.offset : step.offset + step.length],))
     except StopIteration as stop:

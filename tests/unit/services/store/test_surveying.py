@@ -1,12 +1,14 @@
 """Surveys: what a disk tells an operator, without anything being changed by the question."""
 
-from lockstep.core.ids import BrokerId, Epoch, ExchangeId, LogIndex, QueueId
+from lockstep.core.errors import ErrorCode
+from lockstep.core.frames import HEADER_BYTES, decode_header
+from lockstep.core.ids import BrokerId, Epoch, ExchangeId, LogIndex, MessageId, QueueId, place
 from lockstep.core.records import AnyRecord, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
 from lockstep.core.store_protocol import RememberMap
 from services.broker.rebuild_codec import disk_found
-from services.store.core.requests import SetSurveyed, SurveySet
+from services.store.core.requests import ReadContents, ReadRefused, SetSurveyed, SurveySet
 from services.store.readers import encode_survey
-from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame, summed
 
 
 def surveyed(rig: StoreRig, with_names: bool = True) -> SetSurveyed:
@@ -62,3 +64,21 @@ def test_names_are_those_of_snapshot_and_journal_up_to_the_log_end() -> None:
     assert found.status.snapshot_index > 4
     assert found.status.commit_index < LogIndex(62)
     assert surveyed(rig, with_names=False).queues == ()
+
+
+def test_what_is_no_record_is_told_and_stops_no_store() -> None:
+    """Its checksum is right: a version that is not known here may have written it."""
+    rig = StoreRig()
+    rig.open()
+    rig.append_ok(frame(1), of_no_records(2))
+    for question in (SurveySet(SET, Epoch(0), True), ReadContents(SET, Epoch(1), (MessageId(place(2, 0)),))):
+        (refused,) = rig.ask_reader(question)
+        assert isinstance(refused, ReadRefused) and refused.code is ErrorCode.UNAVAILABLE
+        assert rig.open().log_end == 2
+
+
+def of_no_records(index: int) -> bytes:
+    """A frame whose payload is of another kind."""
+    header, made = decode_header(frame(index)), frame(index)[:HEADER_BYTES]
+    payload = b"\xc1" * header.payload_bytes
+    return summed(made[: HEADER_BYTES - 4], payload)
