@@ -63,7 +63,7 @@ class DeclareQueueRequest(_message.Message):
     message_ttl_ms: _builtins.int
     """0: messages do not expire."""
     dead_letter_exchange: _builtins.str
-    """Absent: no dead-letter target; empty: the default exchange."""
+    """Empty: the default exchange; so is absent with a key. Absent without one: no dead-letter target."""
     dead_letter_key: _builtins.str
     """Empty: the queue's name."""
     delivery_count_max: _builtins.int

@@ -1,7 +1,10 @@
 """A command that primaries die over: it is found, refused, and said; what is harmless beside it is done, and once."""
 
+import logging
+
 import pytest
 
+from lockstep.client import Session
 from lockstep.client import session_events as e
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
@@ -198,3 +201,14 @@ def test_an_answered_heartbeat_of_another_stream_proves_nothing() -> None:
     assert bench.core.window.survived == 0
     bench.say(sm.HeartbeatAnswered(Epoch(2), LogIndex(2)))
     assert bench.core.window.survived == 0
+
+
+async def test_it_is_said_in_the_log_once_as_what_an_operator_is_to_see(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    await session.publish("a", b"1")
+    port = next(iter(session._sets.values()))[0]
+    port._perform_all([e.PoisonFound(7, "PublishCommand", "3 primaries in a row ended")])
+    [said] = [record for record in caplog.records if "event=poison_refused" in record.getMessage()]
+    assert said.levelno == logging.ERROR
+    assert "set=one command 7 (PublishCommand)" in said.getMessage()

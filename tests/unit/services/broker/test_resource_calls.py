@@ -144,6 +144,12 @@ async def test_a_queue_is_durable_and_has_no_dead_letter_target_unless_said() ->
     assert rig.set.commands == [DeclareQueueCommand(1, "q", QueueOptions())]
 
 
+async def test_a_dead_letter_key_alone_is_no_target_left_out() -> None:
+    rig = Rig()
+    await rig.call("declare_queue", pb.DeclareQueueRequest(name="q", dead_letter_key="dead"))
+    assert rig.set.commands == [DeclareQueueCommand(1, "q", QueueOptions(dead_letter_key="dead"))]
+
+
 async def test_something_new_goes_to_the_set_that_is_named_or_is_the_only_one() -> None:
     new = pb.DeclareQueueRequest(name="new")
     assert (await Rig().call("declare_queue", new)).resource_set == SET

@@ -7,12 +7,14 @@ from typing import Any, cast
 import pytest
 
 from lockstep.client import client
+from lockstep.core.asides import Aside
 from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.commands import CommitCommand, PublishCommand
+from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, QueuePosition, SetName
 from lockstep.core.requests import GetOutcome
-from lockstep.core.server_messages import AnyServerMessage, OutcomeAnswer, OutcomeState
+from lockstep.core.server_messages import AnyServerMessage, DeliveredMessage, OutcomeAnswer, OutcomeState
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.client_message_codec import COUNT_MAX
 from lockstep.runtime.cluster_view import ClusterView, SetView
@@ -28,7 +30,12 @@ from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.own_disk import OwnDisk
 from services.broker.set_queries import SetQueries
-from services.broker.transactions_codec import accept_command, publish_command, settle_command
+from services.broker.transactions_codec import (
+    accept_command,
+    acquired_messages,
+    publish_command,
+    settle_command,
+)
 from services.broker.transactions_service import SESSIONS_SHOWN_MAX, TransactionsService
 from services.primary.sessions import SessionsService
 from tests.unit.services.broker.test_caller_sessions import ScriptedSet
@@ -291,3 +298,18 @@ async def test_an_operation_that_is_repeated_when_its_transaction_has_committed_
     driver.host(SET, Ended(state))
     call = Services(B1, driver=driver).call(name, REPEATED[name], is_branch=False)
     assert await heard(call) == expected
+
+
+def test_an_acquired_message_has_what_was_said_of_it_beside_what_was_sent() -> None:
+    death = Death("q", DeathReason.EXPIRED, 2, 3, 4)
+    said = Aside((death,), b"\xa3\x01a\x41", 9)
+    plain, other = acquired_messages(
+        DeliveredMessage(QueuePosition(7), b"p", b"b", 1, 5, True, aside) for aside in (None, said)
+    )
+    assert (plain.deaths, plain.annotations, plain.HasField("priority")) == ([], b"", False)
+    assert (other.annotations, other.priority) == (said.annotations, 9)
+    (found,) = other.deaths
+    assert Death(found.queue, found.reason, found.count, found.first_ms, found.last_ms) == death
+    for message in (plain, other):
+        assert (message.position, message.properties, message.body) == (7, b"p", b"b")
+        assert (message.delivery_count, message.expires_ms, message.is_durable) == (1, 5, True)

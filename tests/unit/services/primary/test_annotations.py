@@ -2,6 +2,7 @@
 
 import pytest
 
+from lockstep.core.amqp.sections import join
 from lockstep.core.commands import Disposition, SettleCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.invariants import check_invariants
@@ -9,6 +10,7 @@ from lockstep.core.server_messages import CommandAnswered
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from services.primary.core.settling import ANNOTATIONS_BYTES_MAX
+from tests.unit.lockstep.core.amqp.amqp_messages import decoded
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 TRUE, FALSE, OTHER = b"\xa3\x01a\x41", b"\xa3\x01a\x42", b"\xa3\x01b\x41"
@@ -126,3 +128,19 @@ def test_a_message_has_so_many_bytes_of_them_and_no_more() -> None:
     assert say(client, large[0]).code is ErrorCode.NONE
     assert say(client, large[1]).code is ErrorCode.NONE
     assert say(client, large[2]).code is ErrorCode.TOO_LARGE
+
+
+def test_a_copy_of_a_dead_letter_has_it_as_well() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("dead", is_durable=False)
+    client.declare("q", dead_letter_key="dead", delivery_count_max=1)
+    client.publish("q", b"\x00\x53\x75\xa0\x01x", properties=b"\x00\x53\x70\x45")
+    client.consume("q")
+    say(client, TRUE)
+    client.consume("dead")
+    (message,) = [client.in_hand["dead", position] for position in client.positions("dead")]
+    raw = join(message.properties, message.body, delivery_count=0, expires_ms=0, is_durable=True, now_ms=0)
+    annotations = dict(decoded(raw).annotations or {})
+    assert annotations["a"] is True and annotations["x-last-death-reason"] == "delivery_limit"
+    rig.check_log()

@@ -148,6 +148,23 @@ def test_what_is_rejected_goes_to_the_end_of_a_queue_that_is_its_own_dead_letter
     check_invariants(rig.state)
 
 
+@pytest.mark.parametrize("is_durable_other", [True, False])
+def test_what_is_rejected_goes_to_its_own_queue_and_to_others_that_are_its_targets_too(
+    is_durable_other: bool,
+) -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("q", length_max=2, dead_letter_exchange="x")
+    client.declare("other", is_durable=is_durable_other)
+    client.exchange("x", "q", "other")
+    client.publish("q", b"1", b"2")
+    client.consume("q", credit=1)
+    client.settle("q", disposition=Disposition.REJECT)
+    assert rig.bodies("q") == [b"2", b"1"] and rig.bodies("other") == [b"1"]
+    rig.check_log()
+    check_invariants(rig.state)
+
+
 def test_what_failed_too_often_goes_to_the_end_of_its_own_queue_and_begins_anew() -> None:
     rig = Rig()
     client = rig.client()

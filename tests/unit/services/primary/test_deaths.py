@@ -1,5 +1,7 @@
 """A dead letter says why it is one, to whoever receives it, through failovers and restarts."""
 
+import pytest
+
 from lockstep.core.amqp.sections import join
 from lockstep.core.commands import Disposition
 from lockstep.core.deaths import Death, DeathReason, Deaths
@@ -104,4 +106,24 @@ def test_what_leaves_its_queue_takes_its_deaths_along() -> None:
     client.consume("dead")
     client.settle("dead")
     assert rig.state.queues.by_name["dead"].deaths == {}
+    rig.check_log()
+
+
+@pytest.mark.parametrize("end", ["rolled back", "lost"])
+def test_what_wears_out_says_so_whatever_has_failed(end: str) -> None:
+    rig = Rig()
+    client = declared(rig, delivery_count_max=1)
+    client.publish("q", b"1")
+    taker = rig.client(timeout_ms=1000)
+    taker.consume("q")
+    if end == "rolled back":
+        key = taker.begin()
+        taker.settle("q", transaction=key, sequence=1)
+        taker.rollback(key)
+    else:
+        taker.lose_stream()
+        rig.pass_time(1001)
+        rig.pass_time(1)
+    ((death,),) = received(client, "dead")
+    assert (death.queue, death.reason, death.count) == ("q", DELIVERY_LIMIT, 1)
     rig.check_log()
