@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lockstep.core.apply_messages import enqueue, release, reserve, shares_in
+from lockstep.core.apply_messages import QUEUE_COST, enqueue, release, reserve, shares_in
 from lockstep.core.ids import (
     ORDINAL_BITS,
     Epoch,
@@ -275,7 +275,11 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator
             for message_id in ids:
                 contents.set_references(message_id, *references)
         effects.enqueued(batches)
-        yield 2 + (len(ids) if isinstance(references, list) or not isinstance(ids, range) else 0)
+        yield (
+            2
+            + QUEUE_COST * (len(shares) - 1)
+            + (len(ids) if isinstance(references, list) or not isinstance(ids, range) else 0)
+        )
     effects.tell(buffer.key)
 
 

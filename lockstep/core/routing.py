@@ -31,21 +31,33 @@ class Matcher(Protocol):
 class _Counted:
     """Queues with the number of bindings that choose each: two bindings may differ only in their arguments."""
 
-    __slots__ = ("_counts", "queues")
+    __slots__ = ("_counts", "_queues")
 
     def __init__(self) -> None:
         self._counts: dict[QueueId, int] = {}
-        self.queues: tuple[QueueId, ...] = ()
+        self._queues: tuple[QueueId, ...] | None = ()
+        """None: to be made, behind the last of many bindings once."""
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    @property
+    def queues(self) -> tuple[QueueId, ...]:
+        """In their order."""
+        found = self._queues
+        if found is None:
+            found = self._queues = tuple(sorted(self._counts))
+        return found
 
     def add(self, queue: QueueId) -> None:
         self._counts[queue] = self._counts.get(queue, 0) + 1
-        self.queues = tuple(sorted(self._counts))
+        self._queues = None
 
     def remove(self, queue: QueueId) -> None:
         self._counts[queue] -= 1
         if not self._counts[queue]:
             del self._counts[queue]
-            self.queues = tuple(sorted(self._counts))
+            self._queues = None
 
 
 class FanoutMatcher:
@@ -76,7 +88,7 @@ class DirectMatcher:
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
         bound = self._by_key[key]
         bound.remove(queue)
-        if not bound.queues:
+        if not bound:
             del self._by_key[key]
 
     def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
@@ -128,7 +140,7 @@ class TopicMatcher:
         node.bound.remove(queue)
         for parent, word in reversed(path):
             child = parent.children[word]
-            if child.children or child.bound.queues:
+            if child.children or child.bound:
                 break
             del parent.children[word]
 
@@ -204,6 +216,8 @@ class ExchangeMatcher:
         self._kind = kind
         self.version = 0
         """How often something was bound or unbound."""
+        self.compared = 0
+        """Of a headers exchange: what each message's headers are compared with, its bindings and their pairs."""
         self._plain = matcher_of(kind)
         self._selecting: dict[str, tuple[Matcher, set[tuple[QueueId, str, Arguments]]]] = {}
         """By selector: its matcher and its bindings."""
@@ -219,6 +233,7 @@ class ExchangeMatcher:
 
     def add(self, queue: QueueId, key: str, arguments: Arguments) -> None:
         self.version += 1
+        self._compare(arguments, 1)
         selector, rest = _apart(arguments)
         if selector is None:
             self._plain.add(queue, key, arguments)
@@ -229,6 +244,7 @@ class ExchangeMatcher:
 
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
         self.version += 1
+        self._compare(arguments, -1)
         selector, rest = _apart(arguments)
         if selector is None:
             self._plain.remove(queue, key, arguments)
@@ -238,6 +254,10 @@ class ExchangeMatcher:
         bindings.remove((queue, key, rest))
         if not bindings:
             del self._selecting[selector]
+
+    def _compare(self, arguments: Arguments, sign: int) -> None:
+        if self._kind == "headers":
+            self.compared += sign * (1 + len(arguments))
 
     def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
         """The queues that get the message whatever any selector says."""

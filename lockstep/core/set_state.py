@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.core.apply_epochs import begin_epoch
+from lockstep.core.apply_messages import QUEUE_COST
 from lockstep.core.apply_table import APPLY
 from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
 from lockstep.core.clearing import Clearing
@@ -88,6 +89,8 @@ class SetState:
         to nobody before that is done (`finish_in_steps`); the next record finds it done."""
         self.done_in_one = DONE_IN_ONE
         """What a record does before it leaves the rest."""
+        self.spread = 0
+        """To how many queues more than one publishes went, since somebody counted what that takes."""
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._listener: StateListener | None = None
         self.listener = listener
@@ -140,9 +143,18 @@ class SetState:
                     self.apply(index, header.epoch, record, is_durable)
                     if self.unfinished is not None:
                         yield from self.finish_in_steps()
+                    if self.spread:
+                        cost += self._spread_cost()
+            if self.spread:
+                cost += self._spread_cost()
             place = behind
         self.close_frame(header)
         yield RECORD_COST * (count - begin)
+
+    def _spread_cost(self) -> int:
+        """Of what publishes did that went to several queues, since it was asked for last."""
+        spread, self.spread = self.spread, 0
+        return QUEUE_COST * spread
 
     def apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
         """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""

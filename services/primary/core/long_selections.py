@@ -1,4 +1,5 @@
-"""Long selections: publishes, bindings and consumers whose selectors take more than their share of the loop at once.
+"""Long selections: publishes, bindings and consumers whose selectors take more than their share of the loop at once, and
+publishes to many queues, or whose headers are compared with many bindings.
 
 Law: what waits has done nothing, and blocks its stream; when there is a share again it is taken again, and a publish goes on
 where it was. Those that wait have their turns one after the other, so one that takes long holds no other up for longer than that.

@@ -37,7 +37,14 @@ from services.primary.core.context import (
     shown,
 )
 from services.primary.core.removing import evict
-from services.primary.core.selecting import STEPS_PER_BINDING, Asking
+from services.primary.core.selecting import (
+    PAIRS_MANY,
+    QUEUES_MANY,
+    STEPS_PER_BINDING,
+    STEPS_PER_PAIR,
+    STEPS_PER_QUEUE,
+    Asking,
+)
 from services.primary.core.targets import targets_of
 from services.primary.core.transacting import operation
 
@@ -71,7 +78,7 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
 
 
 def admit(context: Context, command: PublishCommand) -> Batch:
-    """Where the messages go, and as which records; raises `Rejected`."""
+    """Where the messages go, and as which records; raises `Rejected`, and `LongSelection`."""
     if context.is_store_low:
         raise Rejected(
             ErrorCode.STORE_FULL,
@@ -86,6 +93,8 @@ def admit(context: Context, command: PublishCommand) -> Batch:
     if len(queues) > 1:
         total = _check_written(context, routed, len(queues))
     _check_limits(queues, routed)
+    if len(queues) >= QUEUES_MANY:
+        context.selectors.pay(len(queues) * STEPS_PER_QUEUE)
     return Batch(sizes, total, queues, _runs(context, command, routed))
 
 
@@ -213,7 +222,8 @@ def _route(context: Context, command: PublishCommand) -> _Routed:
             f"no exchange {shown(command.exchange)}",
             exchange=command.exchange[:SHOWN_MAX],
         )
-    asking = context.selectors.asking(exchange) if exchange.matcher.has_selectors else None
+    is_long = exchange.matcher.has_selectors or exchange.matcher.compared >= PAIRS_MANY
+    asking = context.selectors.asking(exchange) if is_long else None
     if exchange.kind != "headers" or isinstance(messages, AlikeMessages):
         return _choose(context, exchange, command.routing_key, messages, asking)
     routed: _Routed = []
@@ -232,13 +242,15 @@ def _choose(
 ) -> _Routed:
     """What an exchange chooses for messages, which have the same headers if it looks at them; raises `LongSelection`.
 
-    `asking`: of the publish, if there are selectors.
+    `asking`: of the publish, if there are selectors, or very many headers to be compared with.
     """
     if not messages:
         return []
     headers = dict(messages[0].headers) if exchange.kind == "headers" else {}
     if asking is None:
         certain = targets_of(exchange, key, headers).certain
+        if len(certain) >= QUEUES_MANY:
+            context.selectors.check_share(context.now)
         return [(certain, messages)] if certain else []
     if isinstance(messages, AlikeMessages):
         [targets] = _select(context, exchange, key, headers, [messages], asking)
@@ -263,25 +275,30 @@ def _select(
     now = context.now
     asking.check_share(now)
     chosen = targets_of(exchange, key, headers)
-    asking.pay(exchange.matcher.selectors * STEPS_PER_BINDING)
+    asking.pay(exchange.matcher.selectors * STEPS_PER_BINDING + exchange.matcher.compared * STEPS_PER_PAIR)
     return [asking.queues_of(chosen, each.properties, each.is_durable, now) for each in messages]
 
 
 def _check_limits(queues: list[Queue], routed: _Routed) -> None:
     """Raises `Rejected` QUEUE_FULL when a queue that does not evict would overflow."""
-    for queue in queues:
-        length_max, bytes_max = queue.definition.length_max, queue.definition.bytes_max
-        if queue.definition.is_evicting or not (length_max or bytes_max):
+    limited = [queue for queue in queues if queue.definition.length_max or queue.definition.bytes_max]
+    if not limited:
+        return
+    arriving = {queue.id: 0 for queue in limited}
+    arriving_bytes = dict(arriving)
+    for targets, messages in routed:
+        size = size_of_outgoing(messages)
+        for target in targets:
+            if target in arriving:
+                arriving[target] += len(messages)
+                arriving_bytes[target] += size
+    for queue in limited:
+        if queue.definition.is_evicting:
             continue
-        arriving = [
-            len(message.body) + len(message.properties)
-            for targets, messages in routed
-            if queue.id in targets
-            for message in messages
-        ]
-        if length_max and queue.length + queue.reserved_length + len(arriving) > length_max:
+        length_max, bytes_max = queue.definition.length_max, queue.definition.bytes_max
+        if length_max and queue.length + queue.reserved_length + arriving[queue.id] > length_max:
             raise _full(queue, "length_max", length_max)
-        if bytes_max and queue.bytes + queue.reserved_bytes + sum(arriving) > bytes_max:
+        if bytes_max and queue.bytes + queue.reserved_bytes + arriving_bytes[queue.id] > bytes_max:
             raise _full(queue, "bytes_max", bytes_max)
 
 

@@ -2,7 +2,8 @@
 
 Law: a message that cannot be asked (it was not sent by AMQP, is malformed where the selector looks, or would cost too much) is
 selected by none. A publish that would cost too much is refused, for good. Compiling selectors and asking those of bindings has a
-share of the loop's time and no more, however many commands want it: what exceeds it raises `LongSelection` and goes on later.
+share of the loop's time and no more, however many commands want it: what exceeds it raises `LongSelection` and goes on later. A
+publish that goes to many queues takes of the same share, so that others have their turn behind each of them.
 """
 
 from typing import NamedTuple
@@ -23,6 +24,14 @@ STEPS_PER_CHAR = 15
 """What compiling takes for each character of a text."""
 STEPS_PER_BINDING = 4
 """What finding the selectors takes that a message's routing key leads to, for each that the exchange has."""
+STEPS_PER_PAIR = 2
+"""What comparing a message's headers takes, for each binding of a headers exchange and each of its pairs."""
+PAIRS_MANY = 256
+"""Comparing with fewer takes nothing: it is a common one."""
+STEPS_PER_QUEUE = 40
+"""What a publish that goes to many queues takes for each: about half of what that is, for it needs no rest as long as itself."""
+QUEUES_MANY = 64
+"""A publish to fewer takes nothing: it is a common one."""
 SHARE_STEPS = 50_000
 """At a time: some milliseconds."""
 STEPS_PER_MS = 5_000
@@ -97,6 +106,11 @@ class Selectors:
             grown = (now.boottime_ms - self._left_at_ms) * STEPS_PER_MS
             self._left, self._left_at_ms = min(SHARE_STEPS, self._left + grown), now.boottime_ms
         return self._left > 0
+
+    def check_share(self, now: Now) -> None:
+        """Raises `LongSelection` if nothing is left of it."""
+        if not self.has_share(now):
+            raise LongSelection
 
     def pay(self, steps: int) -> None:
         """So many steps were taken."""
@@ -182,6 +196,9 @@ class Asking:
         known = self.known(1)
         if known is not None:
             return known[0]
+        if len(targets.certain) >= QUEUES_MANY:
+            self.check_share(now)
+            self.pay(len(targets.certain))
         chosen, said = set(targets.certain), self._said
         for text, queues in targets.selecting:
             if chosen.issuperset(queues):
@@ -208,7 +225,7 @@ class Asking:
         if self.steps > PUBLISH_STEPS_MAX:
             raise Rejected(
                 ErrorCode.TOO_LARGE,
-                f"the selectors of bindings take more than {PUBLISH_STEPS_MAX} steps for one publish: publish less at once",
+                f"bindings take more than {PUBLISH_STEPS_MAX} steps for one publish: publish less at once",
                 steps_max=PUBLISH_STEPS_MAX,
             )
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.apply_epochs import GIVEN_BACK_IN_ONE, begin_epoch
+from lockstep.core.apply_messages import QUEUE_COST
 from lockstep.core.content_shelf import SHELF_BITS
 from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import ORDINAL_BITS, Epoch, LogIndex, QueuePosition, place
@@ -452,3 +453,30 @@ def test_what_is_half_done_is_done_with_the_next_record_and_for_whoever_looks_at
 
 def is_unfinished(state: SetState) -> bool:
     return state.unfinished is not None
+
+
+@pytest.mark.parametrize(
+    ("is_in_transaction", "messages", "queues"), [(False, 20, 200), (True, WHOLE_MAX + 50, 50)]
+)
+def test_who_follows_has_turns_between_messages_that_go_to_many_queues(
+    is_in_transaction: bool, messages: int, queues: int
+) -> None:
+    log = Log()
+    log.begin_epoch()
+    targets = tuple(log.queue(f"q{number}") for number in range(queues))
+    log.flush()
+    before = log.frames[-1].header.last
+    key = log.begin() if is_in_transaction else None
+    for number in range(messages):
+        log.publish(message(targets, b"%d" % number), transaction=key)
+    if key is not None:
+        log.commit(key)
+    log.flush()
+    copy = LogCopy(SetState(SET), LogIndex(0), 1 << 40)
+    for frame in log.frames:
+        copy.append(frame)
+    copy.apply_to(before)
+    calls = calls_by_step(copy.apply_in_steps(copy.log_end))
+    assert len(calls) >= min(messages, messages * queues * QUEUE_COST // (2 * STEP_COST))
+    assert 10 * max(calls) <= sum(calls)
+    assert state_hash(copy.state) == state_hash(log.state)

@@ -1,5 +1,7 @@
 """Routing against matchers that are obviously right."""
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,3 +158,26 @@ def test_a_binding_is_durable_only_if_its_record_and_both_its_ends_are_and_becom
     log.append(Bind(None, exchange, durable.id, ""), is_durable=False)
     assert [bindings[binding] for binding in sorted(bindings)] == [True, False]
     assert log.state.route("x", "", {}) == (durable.id, transient.id)
+
+
+@pytest.mark.parametrize("kind", ["fanout", "direct", "topic"])
+def test_queues_of_many_bindings_are_put_in_order_when_somebody_asks(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered = 0
+
+    def counted(queues: Iterable[QueueId]) -> list[QueueId]:
+        nonlocal ordered
+        found = sorted(queues)
+        ordered += len(found)
+        return found
+
+    monkeypatch.setattr("lockstep.core.routing.sorted", counted, raising=False)
+    matcher, many = matcher_of(kind), 500
+    for queue in range(many, 0, -1):
+        matcher.add(QueueId(queue), "k", ())
+    assert matcher.match("k", {}) == tuple(range(1, many + 1))
+    for queue in range(2, many + 1):
+        matcher.remove(QueueId(queue), "k", ())
+    assert matcher.match("k", {}) == (1,)
+    assert ordered <= 2 * (many + 1)
