@@ -153,14 +153,13 @@ class Attaching:
         if link.remote_source.durability != Terminus.NONDURABLE and not is_temporary:
             queue = await subscribe_durably(self._nodes, wanted, self._owner.container, link.name)
             self._durable[link] = link.name
+            link.source.durability = link.remote_source.durability
             # It ends when it is closed, whatever policy was asked for.
             link.source.expiry_policy = Terminus.EXPIRE_NEVER
             return await self._consume(link, queue, "", is_browser=False, is_exclusive=True)
         queue = await subscribe(self._nodes, wanted)
         self._own_nodes[link] = queue
         self._owner.temporary[queue] = None
-        link.source.durability = Terminus.NONDURABLE
-        link.source.expiry_policy = Terminus.EXPIRE_WITH_LINK
         return await self._consume(link, queue, "", is_browser=False)
 
     async def _look_up(self, link: Sender) -> OutgoingLink:

@@ -118,7 +118,11 @@ def answer_target(link: Link, address: str | None = None) -> None:
 
 
 def _say_node(ours: Terminus, address: str | None) -> None:
-    """Of what was asked of a node no more than it is; and how long a dynamic one, which has this address now, lives (3.5.10)."""
+    """Of what was asked of a node no more than it is; and how long a dynamic one, which has this address now, lives (3.5.10).
+    Nothing is kept of a link that is detached.
+    """
+    ours.durability = Terminus.NONDURABLE
+    ours.expiry_policy = Terminus.EXPIRE_WITH_LINK
     known = sorted(capabilities_of(ours) & _NODE_CAPABILITIES)
     ours.capabilities.clear()
     if known:

@@ -43,3 +43,16 @@ async def test_a_dynamic_node_says_that_it_ends_with_its_link() -> None:
             node = named(attach["target"] if attach["name"] == "sender" else attach["source"])
             assert node["address"].startswith("temporary-queue:")
             assert node["dynamic_node_properties"] == {"lifetime-policy": Described(0x2B, [])}
+
+
+async def test_a_link_to_a_queue_says_that_nothing_is_kept_of_it_whatever_was_asked_for() -> None:
+    asked: dict[str, Any] = {"durable": codec.uint(2), "expiry_policy": codec.symbol("never")}
+    async with serving() as proxy, await RawClient.begun(proxy.address) as client:
+        target = composite("target", address="orders", **asked)
+        client.send(attach_sender("sender", "orders", 0, target=target))
+        source = composite("source", address="orders", **asked)
+        client.send(attach_receiver("receiver", "orders", 1, source=source))
+        for _ in range(2):
+            attach = await client.expect("attach")
+            node = named(attach["target"] if attach["name"] == "sender" else attach["source"])
+            assert (node["durable"] or 0, node["expiry_policy"]) == (0, "link-detach")
