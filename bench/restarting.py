@@ -1,18 +1,19 @@
 """Restarting: a set with millions of messages of 100 bytes. One backup is restarted, then the primary, then everything at once,
 by SIGKILL with their stores; a client publishes all the time.
 
-Law: between two publishes that come through lie at most 2 s while one broker is restarted: many messages take no lease away.
-`make bench-restarting`.
+Law: between two publishes that come through lie at most 2 s while one broker is restarted: many messages take no lease away, in
+one queue or in thousands. `make bench-restarting`; `python -m bench.restarting --queues 10000`.
 """
 
 import argparse
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -72,10 +73,12 @@ async def _probe(deployment: Deployment, probe: Probe) -> None:
             await asyncio.sleep(PROBE_SECONDS)
 
 
-async def main(messages: int, batch: int, scratch: Path) -> int:
+async def main(messages: int, batch: int, queues: int, scratch: Path) -> int:
     """Returns the exit status: 0 if no gap was too long while one broker was restarted."""
     console = Console()
-    shown = Table(title=f"{messages:,} messages of 100 bytes, published {batch} at a time")
+    shown = Table(
+        title=f"{messages:,} messages of 100 bytes in {queues:,} queues, published {batch} at a time"
+    )
     for heading in (
         "restarted",
         "longest gap",
@@ -89,7 +92,7 @@ async def main(messages: int, batch: int, scratch: Path) -> int:
     gaps: list[float] = []
     async with deployed(scratch, sets={SET: ["B1", "B2", "B3"]}) as (deployment, _):
         begin = time.monotonic()
-        await _fill(deployment, messages, batch)
+        await _fill(deployment, messages, batch, queues)
         console.print(f"filled in {time.monotonic() - begin:.0f} s, load {load():.1f}")
         async with probing(deployment) as probe:
             await asyncio.sleep(2)
@@ -106,22 +109,27 @@ async def main(messages: int, batch: int, scratch: Path) -> int:
     return 0 if max(gaps) <= GAP_SECONDS_MAX else 1
 
 
-async def _fill(deployment: Deployment, messages: int, batch: int) -> None:
+async def _fill(deployment: Deployment, messages: int, batch: int, queues: int) -> None:
+    """A batch to each queue in turn."""
     async with deployment.client() as client, client.session() as session:
-        for queue in (QUEUE, PROBE):
-            await session.declare_queue(queue, set_name=SET)
         room = asyncio.Semaphore(UNCONFIRMED_MAX)
 
-        async def publish(count: int) -> None:
+        async def at_most(work: Coroutine[Any, Any, object]) -> None:
             try:
-                await session.publish(QUEUE, [b"p" * 100] * count)
+                await work
             finally:
                 room.release()
 
-        async with asyncio.TaskGroup() as publishing:
-            for first in range(0, messages, batch):
+        names = [f"{QUEUE}-{number}" for number in range(queues)]
+        async with asyncio.TaskGroup() as declaring:
+            for name in (PROBE, *names):
                 await room.acquire()
-                publishing.create_task(publish(min(batch, messages - first)))
+                declaring.create_task(at_most(session.declare_queue(name, set_name=SET)))
+        async with asyncio.TaskGroup() as publishing:
+            for first, name in zip(range(0, messages, batch), cycle(names), strict=False):
+                await room.acquire()
+                bodies = [b"p" * 100] * min(batch, messages - first)
+                publishing.create_task(at_most(session.publish(name, bodies)))
 
 
 async def _restart(
@@ -152,6 +160,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--batch", type=int, default=500, help="messages in one publish")
+    parser.add_argument("--queues", type=int, default=1)
     add_directory(parser)
     given = parser.parse_args()
-    run_on_disk(lambda scratch: main(given.messages, given.batch, scratch), given.directory)
+    run_on_disk(lambda scratch: main(given.messages, given.batch, given.queues, scratch), given.directory)
