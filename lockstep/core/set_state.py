@@ -51,6 +51,8 @@ WHOLE_MAX = 200
 """Records of a transaction that are applied as a whole: those of a longer one are collected in several steps."""
 RECORD_COST = 6
 """In microseconds, about."""
+SPREAD_IN_ONE = 150
+"""Queues that publishes to several go to, behind which others have their turn."""
 _ANSWERS = AcceptCommand, RejectCommand
 """They change nothing but what their session is told."""
 
@@ -143,10 +145,10 @@ class SetState:
                     self.apply(index, header.epoch, record, is_durable)
                     if self.unfinished is not None:
                         yield from self.finish_in_steps()
-                    if self.spread:
-                        cost += self._spread_cost()
-            if self.spread:
-                cost += self._spread_cost()
+                    if self.spread >= SPREAD_IN_ONE:
+                        yield self._spread_cost()
+            if self.spread >= SPREAD_IN_ONE:
+                yield self._spread_cost()
             place = behind
         self.close_frame(header)
         yield RECORD_COST * (count - begin)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.apply_epochs import GIVEN_BACK_IN_ONE, begin_epoch
-from lockstep.core.apply_messages import QUEUE_COST
 from lockstep.core.content_shelf import SHELF_BITS
 from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import ORDINAL_BITS, Epoch, LogIndex, QueuePosition, place
@@ -23,7 +22,7 @@ from lockstep.core.position_tables import PositionTable
 from lockstep.core.queues import RESTORED_IN_ONE
 from lockstep.core.records import Bind, EpochBegins, OpenSession, Prepare, Requeue
 from lockstep.core.restoration import Restoration
-from lockstep.core.set_state import RECORD_COST, STEP_RECORDS, WHOLE_MAX, SetState
+from lockstep.core.set_state import RECORD_COST, SPREAD_IN_ONE, STEP_RECORDS, WHOLE_MAX, SetState
 from lockstep.core.state_captures import LOOKED_AT, PIECE_ENTRIES, CapturedContents, CapturedEntries
 from lockstep.core.state_hash import hash_in_steps, state_hash
 from tests.unit.lockstep.core.history import SET, Log, message, replay
@@ -477,6 +476,6 @@ def test_who_follows_has_turns_between_messages_that_go_to_many_queues(
         copy.append(frame)
     copy.apply_to(before)
     calls = calls_by_step(copy.apply_in_steps(copy.log_end))
-    assert len(calls) >= min(messages, messages * queues * QUEUE_COST // (2 * STEP_COST))
+    assert len(calls) >= min(messages, messages * queues // (2 * SPREAD_IN_ONE))
     assert 10 * max(calls) <= sum(calls)
     assert state_hash(copy.state) == state_hash(log.state)
