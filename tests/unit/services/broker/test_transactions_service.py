@@ -306,7 +306,7 @@ def test_an_acquired_message_has_what_was_said_of_it_beside_what_was_sent() -> N
     plain, other = acquired_messages(
         DeliveredMessage(QueuePosition(7), b"p", b"b", 1, 5, True, aside) for aside in (None, said)
     )
-    assert (plain.deaths, plain.annotations, plain.HasField("priority")) == ([], b"", False)
+    assert not (plain.deaths or plain.annotations or plain.HasField("priority"))
     assert (other.annotations, other.priority) == (said.annotations, 9)
     (found,) = other.deaths
     assert Death(found.queue, found.reason, found.count, found.first_ms, found.last_ms) == death
