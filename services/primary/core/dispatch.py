@@ -56,6 +56,8 @@ class Dispatch:
         """Whether the last delivery went to so many consumers that others have their turn before it goes on."""
         self.is_returning = False
         """More is committed that was given back: `return_committed` goes on with it."""
+        self._draining: dict[QueueId, None] = {}
+        """Queues with drains that end behind that: what comes back may be for them."""
         for queue in queues.values():
             if queue.definition.exclusive_session:
                 self.add_queue(queue)
@@ -77,8 +79,8 @@ class Dispatch:
         dispatch = self._queues.pop(queue.id, None)
         if dispatch is None:
             return []
-        self._ready.pop(queue.id, None)
-        self._hungry.pop(queue.id, None)
+        for waiting in (self._ready, self._hungry, self._draining):
+            waiting.pop(queue.id, None)
         dispatch.end()
         for session in dispatch.hands.by_session:
             del self._holders[session][queue.id]
@@ -117,6 +119,9 @@ class Dispatch:
             if dispatch is not None:
                 dispatch.hands.end_return(came_back)
                 self.returned(queue_id, came_back)
+        if self._draining and not self.is_returning:
+            self._ready.update(self._draining)
+            self._draining.clear()
 
     def returned(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """Positions may go out (again); they take their old place in the queue."""
@@ -301,7 +306,9 @@ class Dispatch:
         while self._ready and left > 0 and len(out) < most:
             queue_id = next(iter(self._ready))
             dispatch = self._queues[queue_id]
-            left -= dispatch.deliver(left, end, is_all_committed, ended_ms, out)
+            left -= dispatch.deliver(left, end, is_all_committed, ended_ms, out, not self.is_returning)
+            if self.is_returning and dispatch.is_draining:
+                self._draining[queue_id] = None
             if dispatch.hands.too_costly:
                 name = dispatch.queue.name
                 self.too_costly[name] = self.too_costly.get(name, 0) + dispatch.hands.too_costly

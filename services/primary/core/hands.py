@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.position_sets import FEW_MAX, PositionSet
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 
 NO_BARRIER = 1 << 63
@@ -34,8 +35,10 @@ class Hands:
     """Ahead of the main view's cursor nothing behind this position was ever held."""
     too_costly: int = 0
     """Looks that a selector would not take (any more): whoever tells of them sets it back."""
+    _by_level: dict[int, PositionSet] = field(default_factory=dict)
+    """Those that come back and have not the default priority, by theirs."""
     _next_back: tuple[int, QueuePosition] | None = None
-    """Of those that come back, which is delivered first: (level, negative; position). None: not known."""
+    """Of those that come back, which is delivered first: (level, negative; position, or one before it). None: not known."""
 
     def of(self, session: SessionKey) -> PositionSet:
         """What a session holds."""
@@ -67,6 +70,8 @@ class Hands:
         if self._next_back is not None and positions:
             self._next_back = min(self._next_back, self._first_of(positions))
         self.coming_back.update(positions)
+        if self.queue.priorities is not None:
+            self._note_levels(positions)
         self.barrier = min(self.barrier, min(positions, default=NO_BARRIER))
 
     def end_return(self, positions: Collection[QueuePosition]) -> None:
@@ -74,6 +79,10 @@ class Hands:
         if not positions:
             return
         self.coming_back.difference_update(positions)
+        for level in list(self._by_level):
+            self._by_level[level].difference_update(positions)
+            if not self._by_level[level]:
+                del self._by_level[level]
         first = self.coming_back.first()
         self.barrier = first if first is not None else NO_BARRIER
         self._next_back = None
@@ -83,11 +92,26 @@ class Hands:
         if not self.coming_back:
             return NO_BARRIER
         if self._next_back is None:
-            self._next_back = self._first_of(self.coming_back)
+            self._next_back = self._find_next_back()
         returning, position = -self._next_back[0], self._next_back[1]
         if level > returning:
             return NO_BARRIER
         return position if level == returning else 0
+
+    def _note_levels(self, positions: Collection[QueuePosition]) -> None:
+        levels: dict[int, list[QueuePosition]] = {}
+        for position in positions:
+            levels.setdefault(self.queue.priority(position), []).append(position)
+        for level, some in levels.items():
+            if level != PRIORITY_DEFAULT:
+                self._by_level.setdefault(level, PositionSet()).update(some)
+
+    def _find_next_back(self) -> tuple[int, QueuePosition]:
+        """However many there are, few of them are looked at."""
+        firsts = {level: some.first() for level, some in self._by_level.items()}
+        if len(self.coming_back) > sum(map(len, self._by_level.values())):
+            firsts[PRIORITY_DEFAULT] = self.coming_back.first()
+        return min([(-level, first) for level, first in firsts.items() if first is not None])
 
     def _first_of(self, positions: Collection[QueuePosition]) -> tuple[int, QueuePosition]:
         priority = self.queue.priority
@@ -118,5 +142,6 @@ class Hands:
 
     def take_apart(self) -> Iterator[int]:
         """Nobody has it any more: leave nothing, in steps that say what they cost (`taking_apart`)."""
-        for each in (self.held, self.coming_back, self.leaving, *self.by_session.values()):
+        others = *self._by_level.values(), *self.by_session.values()
+        for each in (self.held, self.coming_back, self.leaving, *others):
             yield from each.take_apart()

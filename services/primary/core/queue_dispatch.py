@@ -143,6 +143,11 @@ class QueueDispatch:
             yield from view.take_apart()
         yield from emptied(self.consumers)
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether a drain is not answered."""
+        return bool(self._draining)
+
     def drain(self, consumer: Consumer) -> None:
         """Tell with the next delivery that can be, when all of it was delivered that its credit allows."""
         consumer.drains += 1
@@ -174,10 +179,12 @@ class QueueDispatch:
         is_all_committed: bool,
         ended_ms: int,
         out: list[Delivery | Drained],
+        may_end_drains: bool,
     ) -> int:
         """Hand out about as many messages below position `end` as `turn_max`; answers what it cost, in messages.
 
-        `is_all_committed`: `end` is the log's; otherwise a browser awaits what it gets.
+        `is_all_committed`: `end` is the log's; otherwise a browser awaits what it gets. `may_end_drains`: nothing that is
+        committed is yet to come back.
         `ended_ms`: whose time was up by then (TimeMs) goes to nobody; 0: of nobody it is.
         """
         settings, consumers = self._settings, self.consumers
@@ -211,7 +218,7 @@ class QueueDispatch:
                 if not self._own_views:
                     break
                 idle += 1
-        if self._draining:
+        if self._draining and may_end_drains:
             self._finish_drains(spent, out)
         return cost
 

@@ -6,6 +6,7 @@ from lockstep.core.commands import Disposition, SettleCommand
 from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import CloseConsumer, DrainConsumer, GrantCredit
 from lockstep.core.server_messages import ConsumerDrained, Deliveries
+from services.primary.core.dispatch import RETURNED_IN_ONE
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
@@ -125,3 +126,28 @@ def test_nobody_hears_of_the_drain_of_a_consumer_that_is_closed(rig: Rig, client
     client.say(DrainConsumer(consumer), CloseConsumer(consumer), DrainConsumer(99))
     rig.acknowledge()
     assert not client.heard_of(ConsumerDrained) and not client.in_hand
+
+
+def test_a_drain_waits_for_all_that_came_back_before_it_however_much_that_is_of_other_queues() -> None:
+    """It is committed, and may not go out yet: that is done some at a time."""
+    rig = Rig()
+    gone, other = rig.client(), rig.client()
+    for name, messages in (("first", 8 * RETURNED_IN_ONE), ("second", 3)):
+        gone.declare(name)
+        gone.publish(name, *[b"x"] * messages)
+        gone.consume(name, credit=messages)
+        while len(gone.positions(name)) < messages:
+            rig.pass_time(1)
+    consumer = other.consume("second", credit=5)
+    rig.holds_store = True
+    for name in ("first", "second"):
+        positions = gone.positions(name)
+        for begin in range(0, len(positions), RETURNED_IN_ONE):
+            some = positions[begin : begin + RETURNED_IN_ONE]
+            gone.command(SettleCommand(0, name, rig.core.epoch, some, Disposition.FAIL))
+    other.say(DrainConsumer(consumer))
+    rig.acknowledge()
+    assert not other.drained(consumer)
+    for _ in range(4):
+        rig.pass_time(1)
+    assert other.bodies("second") == [b"x"] * 3 and other.drained(consumer) == [2]
