@@ -5,8 +5,10 @@ its messages and have handled that; so whoever else speaks waits for one part, h
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Generator
+from dataclasses import dataclass
 
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import ClientSaid
@@ -21,8 +23,21 @@ SAID_MAX = 500
 until they are handled."""
 HELD_BACK_SECONDS = 0.005
 """Between two looks whether a core is through with what nothing may come between."""
+UNHEARD_BYTES_MAX = 64 * 1024 * 1024
+"""Of requests of all clients of a set that were fed and may not be heard yet: one command of the largest size. A core keeps what
+it is fed while it is amid something that nothing may come between; beyond this nothing more is read from clients before that is
+done, and waits where they have it."""
 
 Request = tuple[SetName, tuple[ClientMessage, ...]]
+_log = logging.getLogger("lockstep.sessions")
+
+
+@dataclass(slots=True)
+class Unheard:
+    """What clients have said to one set since all of it was known to be heard. Lives as long as their service."""
+
+    bytes: int = 0
+    """Of requests, as they came."""
 
 
 class RequestDecoding:
@@ -51,6 +66,13 @@ class LongRequests:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._turn = asyncio.Lock()
+        self._unheard: dict[SetName, Unheard] = {}
+        self._heard: dict[SetName, asyncio.Event] = {}
+        """Whoever waits for a core that keeps what it is fed waits for this."""
+
+    def unheard(self, set_name: SetName) -> Unheard:
+        """Of a set that has a core here; whoever feeds what its clients say counts it."""
+        return self._unheard.setdefault(set_name, Unheard())
 
     async def decode(self, decoding: RequestDecoding) -> Request:
         """Goes on with it, at once and in turns, until it is decoded. Raises `Rejected`."""
@@ -74,8 +96,27 @@ class LongRequests:
         async with self._turn:
             await self._driver.handled()
         await self._until_heard(set_name)
+        self.unheard(set_name).bytes = 0
 
     async def _until_heard(self, set_name: SetName) -> None:
         """Its core hears what is said, and does not keep it for later."""
         while self._driver.holds_back(set_name):
-            await asyncio.sleep(HELD_BACK_SECONDS)
+            if set_name not in self._heard:
+                self._heard[set_name] = asyncio.Event()
+                self._look_later(set_name, is_told=False)
+            await self._heard[set_name].wait()
+
+    def _look_later(self, set_name: SetName, is_told: bool) -> None:
+        """One look for all who wait. `is_told`: it was logged that clients have to."""
+        unheard = self.unheard(set_name).bytes
+        if unheard >= UNHEARD_BYTES_MAX and not is_told:
+            is_told = True
+            text = "set=%s event=clients_wait bytes=%d unheard_bytes_max=%d"
+            _log.warning(text, set_name, unheard, UNHEARD_BYTES_MAX)
+        asyncio.get_running_loop().call_later(HELD_BACK_SECONDS, self._look, set_name, is_told)
+
+    def _look(self, set_name: SetName, is_told: bool) -> None:
+        if self._driver.holds_back(set_name):
+            self._look_later(set_name, is_told)
+        else:
+            self._heard.pop(set_name).set()

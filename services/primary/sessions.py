@@ -45,7 +45,14 @@ from lockstep.runtime.serving import ServingRight, ServingRights
 from lockstep.runtime.session_codec import decode_request, encode_response
 from lockstep.runtime.wire import Serialized
 from lockstep.transport.stream import MOVED_BYTES
-from services.primary.long_requests import SAID_MAX, LongRequests, Request, RequestDecoding
+from services.primary.long_requests import (
+    SAID_MAX,
+    UNHEARD_BYTES_MAX,
+    LongRequests,
+    Request,
+    RequestDecoding,
+    Unheard,
+)
 
 _log = logging.getLogger("lockstep.sessions")
 
@@ -75,6 +82,8 @@ class _ClientStream:
     """While a write is under way: whoever writes."""
     writing_since: float = 0.0
     """When it began, or was seen to get on, in the event loop's seconds."""
+    unheard: Unheard = field(default_factory=Unheard)
+    """Of all streams of the set."""
     said: int = 0
     """Messages that it said since it waited for the cores."""
     unsaid: RequestDecoding | Request | None = None
@@ -203,7 +212,9 @@ class SessionsService:
             return
         if len(self._streams) >= CLIENT_STREAMS_MAX:
             raise Rejected(ErrorCode.UNAVAILABLE, "too many client streams", limit=CLIENT_STREAMS_MAX)
-        stream = _ClientStream(set_name, self._driver.new_stream(), context=context)
+        unheard = self._long.unheard(set_name)
+        unheard.bytes += len(data)
+        stream = _ClientStream(set_name, self._driver.new_stream(), unheard=unheard, context=context)
         stream.write = partial(stream.outbox.write_now, WRITE_BYTES_MAX, partial(self._write_now, stream))
         self._streams[stream.number] = stream
         if not self._is_watching:
@@ -235,7 +246,10 @@ class SessionsService:
                 request = decoding.decoded
             _check(request, stream.set_name)
             self._say_short(stream, request)
-            return stream.said < SAID_MAX and stream.outbox.bytes_waiting < CLIENT_BYTES_MAX
+            unheard = stream.unheard
+            unheard.bytes += len(data)
+            is_little = stream.said < SAID_MAX and unheard.bytes < UNHEARD_BYTES_MAX
+            return is_little and stream.outbox.bytes_waiting < CLIENT_BYTES_MAX
 
         try:
             self._say_short(stream, first)
@@ -244,7 +258,7 @@ class SessionsService:
             while await hear(context, take) and not stream.outbox.is_finished:
                 if stream.unsaid is not None:
                     await self._say(stream)
-                elif stream.said >= SAID_MAX:
+                elif stream.said >= SAID_MAX or stream.unheard.bytes >= UNHEARD_BYTES_MAX:
                     await self._long.wait(stream.set_name)
                     stream.said = 0
                 await stream.outbox.wait_below(CLIENT_BYTES_MAX)

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.message import Message as ProtobufMessage
 
 from lockstep.core.clock import Now
+from lockstep.core.commands import OutgoingMessage, PublishCommand
 from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
@@ -176,3 +177,28 @@ async def test_what_is_behind_a_long_request_is_heard_behind_it() -> None:
         caller.may_say.set()
         await until(lambda: len(core.heard) == 1 + MESSAGES_MAX + 2)
     assert core.heard[1:] == long + behind
+
+
+class Keeping(Core):
+    """Keeps what it is fed for later, now and then."""
+
+    holds_back = False
+
+
+async def test_no_more_is_read_than_so_many_bytes_while_a_core_keeps_what_it_is_fed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in ("sessions", "long_requests"):
+        monkeypatch.setattr(f"services.primary.{module}.UNHEARD_BYTES_MAX", 100_000)
+    core = Keeping()
+    publish = PublishCommand(1, "", "q", (OutgoingMessage(b"", bytes(10_000)),))
+    callers = [Caller(*[whole(encode_request(SET, (publish,)))] * 10) for _ in range(4)]
+    async with served(core, *callers):
+        core.holds_back, before = True, len(core.heard)
+        for caller in callers:
+            caller.may_say.set()
+        await asyncio.sleep(0.1)
+        assert 9 <= len(core.heard) - before < 10 + len(callers), "one more of each stream, at most"
+        core.holds_back = False
+        await until(lambda: len(core.heard) - before == 10 * len(callers))
+    assert caplog.text.count("event=clients_wait") == 1
