@@ -11,7 +11,7 @@ from itertools import islice
 
 from lockstep.core.epoch_table import EpochTable, LogOutline
 from lockstep.core.frames import Frame
-from lockstep.core.ids import LogIndex
+from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.items import Item
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.restoration import TAKEN_IN_ONE, UNLIMITED_BYTES, Restoration
@@ -63,12 +63,14 @@ class LogCopy:
 
     def outline(self) -> LogOutline:
         """Of the whole copy, the suffix included."""
-        known = self.state.epochs
+        known, suffix = self.state.epochs, self.suffix
         table = EpochTable(known.entries, known.reigns)
-        for frame in self.suffix:
-            header = frame.header
+        at = 0
+        while at < len(suffix):
+            header = suffix[at].header
             if header.epoch != table.last:
                 table.observe(header.epoch, header.first, header.reign)
+            at = bisect_right(suffix, header.epoch, at, key=_epoch_of)
         return table.outline(self.log_end)
 
     def append(self, frame: Frame) -> None:
@@ -227,6 +229,10 @@ class LogCopy:
 
 def _first_of(frame: Frame) -> LogIndex:
     return frame.header.first
+
+
+def _epoch_of(frame: Frame) -> Epoch:
+    return frame.header.epoch
 
 
 def _cost_of(frame: Frame) -> int:

@@ -1,9 +1,9 @@
 """Driver: feeds the cores of a process and performs their effects in order.
 
-Law: an input is handled to its end before the next one, and its effects are performed in order before any stream is
-written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a core is told that more
-follow, so that what came together is written together, to many streams in turns; timers feed `Tick`, and `Woken` where a core
-asked for it. An exception in a core, and `Halt`, end the process at once.
+Law: an input is handled to its end before the next one, and its effects are performed in order, very many of them in turns,
+before any stream is written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a
+core is told that more follow, so that what came together is written together, to many streams in turns; timers feed `Tick`,
+and `Woken` where a core asked for it. An exception in a core, and `Halt`, end the process at once.
 """
 
 import asyncio
@@ -32,6 +32,8 @@ SLICE_SECONDS = 0.02
 """After so long the drain lets the writers run before it goes on: answers must not wait for a flood of commands."""
 WRITES_MAX = 200
 """Streams that are written to before others have their turn: some milliseconds. A publish may go to thousands."""
+EFFECTS_MAX = 2000
+"""Of one input that are performed before others have their turn: some milliseconds. A reign that ends has two for each client."""
 TAKE_APART_PAUSE_SECONDS = 0.002
 """Between two pieces of what is let go of, which take about as long: nobody waits for it."""
 TRACE_CHARACTERS_MAX = 400
@@ -82,6 +84,8 @@ class Driver:
         self._performers: dict[type, Callable[[Any], None]] = {}
         self._writes: dict[object, Callable[[], None]] = {}
         """What is to be written when all effects are performed, one for each outbox."""
+        self._unperformed: deque[AnyEffect] = deque()
+        """Of the last input that was handled, where it has very many: nothing else is handled or written before."""
         self._is_scheduled = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """On which it is fed; known from then on."""
@@ -157,7 +161,7 @@ class Driver:
 
     def drain(self, seconds_max: float = SLICE_SECONDS) -> None:
         """Handles what waits now, at once: as much as `seconds_max` allow and one more, and the rest in the turns that follow.
-        So it is with the streams that are to be written to. `math.inf`: everything."""
+        So it is with very many effects, and the streams that are to be written to. `math.inf`: everything."""
         assert not self._is_draining, "performing an effect does not drain"
         self._is_draining = True
         self._is_scheduled = False
@@ -165,26 +169,31 @@ class Driver:
         used = time.thread_time() if self._is_watched else 0.0
         waiting, handled = self._waiting, 0
         count = len(waiting)
-        for handled in range(1, count + 1):
+        in_turns = seconds_max < math.inf
+        if self._unperformed:
+            self._perform(in_turns)
+        while handled < count and not self._unperformed:
+            handled += 1
             given = waiting.popleft()
             is_last = handled == count or now - start > seconds_max
             is_pause = is_last or handled % 16 == 0
-            self._handle(given, not is_pause and waiting[0].set_name == given.set_name)
+            self._handle(given, not is_pause and waiting[0].set_name == given.set_name, in_turns)
             if is_last:
                 break
             now = time.monotonic()
-        self._write(WRITES_MAX if seconds_max < math.inf else len(self._writes))
-        if self._is_watched and count:
+        if not self._unperformed:
+            self._write(WRITES_MAX if in_turns else len(self._writes))
+        if self._is_watched and handled:
             self._measure(given, time.thread_time() - used, start)
         self._is_draining = False
         self._handled += handled
-        while self._awaited and self._awaited[0][0] <= self._handled:
+        while self._awaited and not self._unperformed and self._awaited[0][0] <= self._handled:
             _, future = self._awaited.popleft()
             if not future.done():
                 future.set_result(None)
         self.drains_total += 1
         self.busy_seconds += time.monotonic() - start
-        if (self._waiting or self._writes) and not self._is_scheduled:
+        if (self._waiting or self._writes or self._unperformed) and not self._is_scheduled:
             self._schedule()
 
     def _measure(self, last: AnyInput, used: float, began: float) -> None:
@@ -224,7 +233,7 @@ class Driver:
             except Exception as error:
                 self._halt("what was to be said could not be written", error)
 
-    def _handle(self, given: AnyInput, more_follow: bool) -> None:
+    def _handle(self, given: AnyInput, more_follow: bool, in_turns: bool) -> None:
         core = self._cores.get(given.set_name)
         if core is None:
             return
@@ -233,10 +242,26 @@ class Driver:
             effects = core.handle(given, self._read_now(), more_follow)
             if self._is_traced and not (isinstance(given, Tick) and not effects):
                 _trace(given, effects)
-            for effect in effects:
-                self._performers[type(effect)](effect)
+            if len(effects) > EFFECTS_MAX:
+                self._unperformed.extend(effects)
+            else:
+                for effect in effects:
+                    self._performers[type(effect)](effect)
         except Exception as error:
             self._halt(f"set {given.set_name}: {type(given).__name__} could not be handled", error)
+        if self._unperformed:
+            self._perform(in_turns)
+
+    def _perform(self, in_turns: bool) -> None:
+        """Of many effects some, or all."""
+        unperformed = self._unperformed
+        for _ in range(min(len(unperformed), EFFECTS_MAX) if in_turns else len(unperformed)):
+            effect = unperformed.popleft()
+            try:
+                self._performers[type(effect)](effect)
+            except Exception as error:
+                text = f"set {effect.set_name}: {type(effect).__name__} could not be performed"
+                self._halt(text, error)
 
     def _wake_at(self, effect: WakeAt) -> None:
         delay_ms = max(effect.boottime_ms - self._read_now().boottime_ms, 0)

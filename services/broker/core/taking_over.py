@@ -8,6 +8,8 @@ done. A memory that has done some of it is that of a primary: if the epoch is lo
     applying --> applied, what is open was handed over --> taking that up --> done
 """
 
+from collections.abc import Iterator
+
 from lockstep.core.apply_epochs import begin_epoch
 from lockstep.core.ids import DiskId, LogIndex
 from lockstep.core.log_copy import LogCopy
@@ -43,11 +45,14 @@ class TakingOver:
         """All of the log is applied; what is open goes on as was `handed` over, or ends (None)."""
         self.is_applied, self.handed = True, handed
         if handed is None:
-            state, target = self.copy.state, self.won.target
-            self.gone = GoneBefore.of(state, self.won.is_restarted)
-            record = EpochBegins(None, target.epoch, target.primary, self.won.is_restarted)
-            self.pieces.begin(begin_epoch(state, LogIndex(self.copy.log_end + 1), record))
+            self.pieces.begin(self._begin_epoch())
             self.pieces.go_on()
+
+    def _begin_epoch(self) -> Iterator[int]:
+        state, target, is_restarted = self.copy.state, self.won.target, self.won.is_restarted
+        self.gone = yield from GoneBefore.of(state, is_restarted)
+        record = EpochBegins(None, target.epoch, target.primary, is_restarted)
+        yield from begin_epoch(state, LogIndex(self.copy.log_end + 1), record)
 
     def lead(self, primary: PrimaryCore) -> None:
         """The state is what this one begins with; it gets ready."""

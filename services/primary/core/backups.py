@@ -5,8 +5,9 @@ said it and for no other. A disk that the map names is only cut behind this log 
 only to a disk that the map does not name.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 
@@ -61,6 +62,8 @@ class ReplicatingSubscription:
     snapshot: SnapshotSending | None = None
     """What is left to be sent of its snapshot; the state as it was when it subscribed, whatever is applied meanwhile."""
     is_snapshot_whole: bool = False
+    lacked: deque[Frame] = field(default_factory=deque)
+    """Frames that it lacks and was not sent, in order, new ones behind them; a memory snapshot waits for them."""
     catching_up: CatchingUp | None = None
     """Frames behind a whole snapshot, from its first part until none of them waits."""
     has_sent_part: bool = False
@@ -166,10 +169,8 @@ class Backups:
             ),
         )
         if not is_whole:
-            frames = log.frames_after(agreed)
-            self.send(subscription, frames[:FRAMES_IN_ONE])
-            for begin in range(FRAMES_IN_ONE, len(frames), FRAMES_IN_ONE):
-                self.send(subscription, frames[begin : begin + FRAMES_IN_ONE])
+            subscription.lacked = log.frames_after(agreed)
+            self._send_lacked(subscription)
         if snapshot_index:
             in_blocks = is_whole and message.takes_blocks
             items = context.state.items_in_pieces(durable=is_whole, in_blocks=in_blocks)
@@ -178,8 +179,29 @@ class Backups:
             )
             subscription.is_snapshot_whole = is_whole
             subscription.catching_up = CatchingUp() if is_whole else None
+        if subscription.lacked:
+            context.pieces.begin(self._send_all_lacked(subscription))
+            context.pieces.go_on()
+            context.effects += context.pieces.ask(context.state.set_name, context.now)
+        elif subscription.snapshot is not None:
             self._send_snapshot(subscription, SNAPSHOT_TURN_CHUNKS)
         return subscription
+
+    def _send_lacked(self, subscription: ReplicatingSubscription) -> int:
+        """Some frames; answers how many, perhaps none: the commit index is told all the same."""
+        lacked = subscription.lacked
+        count = min(len(lacked), FRAMES_IN_ONE)
+        self.send(subscription, [lacked.popleft() for _ in range(count)])
+        return count
+
+    def _send_all_lacked(self, subscription: ReplicatingSubscription) -> Iterator[int]:
+        """In steps that say what they cost (`Pieces`), and begin the snapshot that waits for that."""
+        while subscription.lacked:
+            if self.by_stream.get(subscription.stream) is not subscription:
+                return
+            yield self._send_lacked(subscription)
+        if subscription.snapshot is not None and self.by_stream.get(subscription.stream) is subscription:
+            self._send_snapshot(subscription, SNAPSHOT_TURN_CHUNKS)
 
     def send(self, subscription: ReplicatingSubscription, frames: Iterable[Frame]) -> None:
         """Send frames, as they were serialised, with the commit index."""
@@ -195,14 +217,18 @@ class Backups:
         """A new frame, to everybody."""
         for stream in sorted(self.by_stream):
             subscription = self.by_stream[stream]
-            if subscription.catching_up is not None:
+            if subscription.lacked:
+                subscription.lacked.append(frame)
+            elif subscription.catching_up is not None:
                 subscription.catching_up.put(frame)
             else:
                 self.send(subscription, (frame,))
 
     def sent(self, subscription: ReplicatingSubscription) -> LogIndex:
         """Up to where it was sent the log: no backup can have more of it."""
-        catching_up = subscription.catching_up
+        catching_up, lacked = subscription.catching_up, subscription.lacked
+        if lacked:
+            return LogIndex(lacked[0].header.first - 1)
         return self._context.writer.log.framed_end if catching_up is None else catching_up.sent
 
     def disbelieve(self, subscription: ReplicatingSubscription, log_end: LogIndex) -> None:
@@ -264,7 +290,7 @@ class Backups:
             elif subscription.snapshot is not None:
                 if not subscription.has_sent_part:
                     subscription.said_ms = now_ms
-                    if subscription.snapshot.is_waiting():
+                    if subscription.snapshot.is_waiting() or subscription.lacked:
                         # Nothing yet: the newcomer hears that this primary lives.
                         chunk = SnapshotChunk(self._context.state.set_name, self._context.epoch, (), False)
                         self._tell(stream, chunk)
@@ -278,12 +304,17 @@ class Backups:
                 self.send(subscription, ())
         return lost
 
-    def hand_over(self, handed: HandedOver) -> None:
-        """The reign ends for `handed.to`: tell everybody, for the lease key goes for all at the same moment."""
+    def hand_over(self, handed: HandedOver) -> Iterator[int]:
+        """The reign ends for `handed.to`: tell everybody, behind all that they lack, for the lease key goes for all at the same
+        moment. In steps that say what they cost (`Pieces`).
+        """
         for stream in sorted(self.by_stream):
             subscription = self.by_stream[stream]
             if subscription.catching_up is not None and subscription.snapshot is None:
-                self.send(subscription, subscription.catching_up.rest())
+                subscription.lacked.extend(subscription.catching_up.rest())
+            while subscription.lacked:
+                yield self._send_lacked(subscription)
+        for stream in sorted(self.by_stream):
             self._tell(stream, handed)
 
     def refuse_epoch(self, stream: int, epoch: Epoch) -> None:
@@ -305,7 +336,7 @@ class Backups:
         set_name, settings = context.state.set_name, context.settings
         snapshot = subscription.snapshot
         assert snapshot is not None, "there is something left to be sent"
-        if snapshot.is_waiting():
+        if snapshot.is_waiting() or subscription.lacked:
             return
         chunk: list[StateItem] = []
         size = chunks = 0
@@ -339,7 +370,11 @@ class Backups:
         catching_up, chunk = subscription.catching_up, self._context.settings.snapshot_chunk_bytes
         if catching_up is None:
             return
-        while frames := catching_up.turn(subscription.acknowledged, chunk, CATCH_UP_CHUNKS * chunk):
+        for _ in range(CATCH_UP_CHUNKS):
+            # What does not leave now leaves with the next acknowledgement.
+            frames = catching_up.turn(subscription.acknowledged, chunk, CATCH_UP_CHUNKS * chunk)
+            if not frames:
+                break
             self.send(subscription, frames)
         if not catching_up:
             subscription.catching_up = None

@@ -8,6 +8,7 @@ from collections import deque
 
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex
+from lockstep.core.replication import FRAMES_IN_ONE
 
 
 class CatchingUp:
@@ -32,12 +33,15 @@ class CatchingUp:
         self.bytes += _size(frame)
 
     def turn(self, acknowledged: LogIndex, turn_bytes: int, on_way_bytes_max: int) -> list[Frame]:
-        """What leaves now, about `turn_bytes`; nothing while `on_way_bytes_max` are on their way behind `acknowledged`."""
+        """What leaves now, about `turn_bytes`, and no more frames than a message has; nothing while `on_way_bytes_max` are on
+        their way behind `acknowledged`.
+        """
         while self._on_way and self._on_way[0][0] <= acknowledged:
             self._on_way_bytes -= self._on_way.popleft()[1]
         frames: list[Frame] = []
         size = 0
-        while self._waiting and size < turn_bytes and self._on_way_bytes + size < on_way_bytes_max:
+        most = min(len(self._waiting), FRAMES_IN_ONE)
+        while len(frames) < most and size < turn_bytes and self._on_way_bytes + size < on_way_bytes_max:
             frames.append(self._waiting.popleft())
             size += _size(frames[-1])
         if frames:

@@ -20,10 +20,14 @@ from lockstep.core.server_messages import (
     SessionEnded,
     Told,
 )
+from lockstep.core.taking_apart import emptied
 from services.primary.core.context import Context
 from services.primary.core.gate import CommitGate
 from services.primary.core.gathering import Gathering
 from services.primary.core.queue_dispatch import Consumer
+
+_STREAM_COST = 4
+"""Of letting one go."""
 
 
 @dataclass(slots=True)
@@ -71,6 +75,8 @@ class ClientStreams:
         self.when_removed: Callable[[ClientStream], None] = lambda _: None
         """Called for each stream that is gone."""
         self._touched: dict[int, None] = {}
+        self._left: dict[int, ClientStream] = {}
+        """Those that were there at the end."""
 
     def head(self) -> tuple[Epoch, LogIndex]:
         """What every message begins with."""
@@ -202,9 +208,18 @@ class ClientStreams:
 
     def end_all(self, code: ErrorCode, text: str) -> None:
         """This process stops serving: clients resume elsewhere."""
+        set_name, ended, effects = self._context.state.set_name, self.ended(code, text), self._context.effects
         for number in sorted(self.by_number):
-            self.end(number, code, text)
-        self.by_number.clear()
+            effects.append(TellClient(set_name, number, ended, 0))
+            effects.append(CloseClientStream(set_name, number))
+        self._left, self.by_number = self.by_number, {}
+
+    def take_apart(self) -> Iterator[int]:
+        """The epoch is over: leave nothing that is big, in steps that say what they cost (`taking_apart`)."""
+        for streams in (self._left, self.by_number):
+            yield from emptied(
+                streams, lambda pair: _STREAM_COST + len(pair[1].consumers) + len(pair[1].backlog)
+            )
 
     def end(self, number: int, code: ErrorCode, text: str) -> None:
         """Say why, and close a stream; its client resumes on another one."""

@@ -20,6 +20,8 @@ _SLACK = 1024
 """Entries of messages that are gone, and that nobody has to clear away yet."""
 LOOKED_AT_MAX = 4000
 """Messages that are watched, and looked at in one step for whether they are there still."""
+QUEUES_LOOKED_AT = 2000
+"""Queues that are looked at in one step for whether messages in them have an end."""
 WATCHED_MAX = 500
 """Messages that are begun to be watched in one step."""
 
@@ -45,7 +47,13 @@ class Expiry:
 
     def look_through(self) -> Iterator[int]:
         """Look through all of that, in steps that say what they cost (`Pieces`)."""
-        found = {queue.id for queue in self._queues.values() if queue.expiries.pages}
+        found: set[QueueId] = set()
+        there = list(self._queues)
+        for begin in range(0, len(there), QUEUES_LOOKED_AT):
+            some = there[begin : begin + QUEUES_LOOKED_AT]
+            queues = map(self._queues.get, some)
+            found.update(queue.id for queue in queues if queue is not None and queue.expiries.pages)
+            yield len(some) // 4
         shelves = self._state.contents.shelves
         for number in sorted(shelves):
             shelf = shelves.get(number)

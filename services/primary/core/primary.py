@@ -374,14 +374,14 @@ class PrimaryCore:
 
     def _say_last_word(self, to: BrokerId, is_chosen: bool) -> Iterator[int]:
         handed = yield from handed_over(self.context, self.attachments, to, is_chosen)
-        self.backups.hand_over(handed)
+        yield from self.backups.hand_over(handed)
 
     def take_apart(self) -> Iterator[int]:
         """This reign is over and nobody has its memory any more: leave nothing of it, in steps that say what they cost
         (`taking_apart`).
         """
         context = self.context
-        for part in (self._copy, context.dispatch, context.expiry):
+        for part in (self._copy, context.dispatch, context.expiry, self.streams):
             yield from part.take_apart()
 
     def _stop(self, reason: str) -> None:

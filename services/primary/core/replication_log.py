@@ -131,11 +131,11 @@ class ReplicationLog:
         while self._uncommitted and self._uncommitted[0][0] <= self.commit_index:
             self._uncommitted_bytes -= self._uncommitted.popleft()[1]
 
-    def frames_after(self, index: LogIndex) -> list[Frame]:
+    def frames_after(self, index: LogIndex) -> deque[Frame]:
         """The frames behind `index`, which is the end of a frame and not before `retained_from`."""
         assert index >= self.retained_from, (index, self.retained_from)
         begin = bisect_right(self._frames, index, key=_last_of)
-        found = list(islice(self._frames, begin, None))
+        found = deque(islice(self._frames, begin, None))
         assert not found or found[0].header.first > index, "a subscription begins between frames"
         return found
 

@@ -1,10 +1,14 @@
 """A replica's copy of the log: where two logs agree, what is applied, what is cut, what is kept (DESIGN 3, R5, R8, R11)."""
 
+from collections import deque
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns, agreement
+from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.set_state import SetState
@@ -118,6 +122,28 @@ def test_a_copy_knows_the_epochs_of_its_suffix_too() -> None:
     assert copy.outline() == (((1, 1), (3, 3), (4, 5)), 5, ())
     copy.cut(LogIndex(4))
     assert copy.outline() == (((1, 1), (3, 3)), 4, ())
+
+
+class Looked(deque[Frame]):
+    """Counts the frames that somebody looks at."""
+
+    looks = 0
+
+    def __getitem__(self, place: int) -> Frame:  # type: ignore[override]
+        self.looks += 1
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[Frame]:
+        for found in super().__iter__():
+            self.looks += 1
+            yield found
+
+
+def test_the_epochs_of_a_long_suffix_are_found_without_a_look_at_each_frame() -> None:
+    copy = copy_of(*frames(1, 1, 300), *frames(2, 301, 301), *frames(7, 302, 1_000), commit=3)
+    copy.suffix = looked = Looked(copy.suffix)
+    assert copy.outline() == (((1, 1), (2, 301), (7, 302)), 1_000, ())
+    assert looked.looks < 60
 
 
 def test_a_copy_knows_the_reigns_of_its_suffix_and_of_what_is_applied() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NoReturn
 
 import pytest
@@ -13,7 +14,7 @@ from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note, Take
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick, Woken
 from lockstep.core.pieces import PIECE_COST
-from lockstep.runtime.driver import TICK_SECONDS, WRITES_MAX, Driver
+from lockstep.runtime.driver import EFFECTS_MAX, TICK_SECONDS, WRITES_MAX, Driver
 
 ORDERS = SetName("orders")
 
@@ -170,6 +171,33 @@ async def test_to_many_streams_is_written_in_turns_the_first_first() -> None:
         turns.append(len(written))
     assert turns == [WRITES_MAX, 2 * WRITES_MAX, 3 * WRITES_MAX]
     assert written == sorted(written)
+
+
+async def test_very_many_effects_are_performed_in_turns_before_whatever_comes_next() -> None:
+    many = 3 * EFFECTS_MAX
+    seen: list[object] = []
+
+    def close(effect: CloseClientStream) -> None:
+        seen.append(effect.stream)
+        driver.write_later("outbox", lambda: seen.append("written"))
+
+    def answer(given: AnyInput) -> list[AnyEffect]:
+        seen.append(type(given).__name__)
+        return (
+            [CloseClientStream(ORDERS, number) for number in range(many)] if isinstance(given, Tick) else []
+        )
+
+    driver, _, _ = make_driver(answer)
+    driver.on(CloseClientStream, close)
+    driver.feed(Tick(ORDERS))
+    driver.feed(Woken(ORDERS))
+    handled = asyncio.ensure_future(driver.handled())
+    counts = []
+    while not handled.done():
+        counts.append(len(seen))
+        await asyncio.sleep(0)
+    assert max(after - before for before, after in pairwise([*counts, len(seen)])) <= EFFECTS_MAX + 2
+    assert seen == ["Tick", *range(many), "Woken", "written"]
 
 
 async def test_what_is_to_be_said_before_the_end_is_written_at_once() -> None:

@@ -100,6 +100,7 @@ from lockstep.core.server_messages import (
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened
+from lockstep.runtime.turns import at_once
 from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
 from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
@@ -162,7 +163,7 @@ class Rig:
             copy.apply_to(copy.log_end)
             epoch = predecessor.core.epoch + 1
             if handed is None:
-                gone = GoneBefore.of(copy.state, is_restarted)
+                gone = at_once(GoneBefore.of(copy.state, is_restarted))
                 record = EpochBegins(None, Epoch(epoch), OWN.broker, is_restarted)
                 for _ in begin_epoch(copy.state, LogIndex(copy.log_end + 1), record):
                     pass

@@ -1,13 +1,23 @@
 """What was cut while a newcomer was sent everything: it follows in turns, as the newcomer makes it durable (R8)."""
 
+import pytest
+
 from lockstep.core.effects import CloseBackupStream, Note
 from lockstep.core.frames import Frame, check_frame
-from lockstep.core.ids import LogIndex
-from lockstep.core.inputs import Tick
-from lockstep.core.replication import Frames
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.inputs import Tick, Woken
+from lockstep.core.records import DeclareQueue
+from lockstep.core.replication import (
+    FRAMES_IN_ONE,
+    Frames,
+    HandedOver,
+    SnapshotChunk,
+    SubscriptionRefused,
+    ToBackup,
+)
 from services.primary.core.catching_up import CatchingUp
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.replicas import SET, PrimaryBench, entry, frames, member
+from tests.unit.services.replicas import SET, MemoryStore, PrimaryBench, copy_of, entry, frames, member
 
 A, B = member("a"), member("b")
 WRITTEN = 40
@@ -101,3 +111,76 @@ def test_a_turn_is_small_and_what_is_on_its_way_is_bounded() -> None:
         turns.append([frame.header.last for frame in turn])
     assert turns == [[1, 2], [3, 4], [5], [], [6, 7], [8, 9]]
     assert not catching_up and catching_up.bytes == 0
+
+
+def test_a_turn_has_no_more_frames_than_a_message_however_small_they_are() -> None:
+    catching_up = CatchingUp()
+    for each in frames(1, 1, 2 * FRAMES_IN_ONE + 5):
+        catching_up.put(each)
+    turns = [len(catching_up.turn(LogIndex(0), 1 << 30, 1 << 30)) for _ in range(4)]
+    assert turns == [FRAMES_IN_ONE, FRAMES_IN_ONE, 5, 0]
+
+
+def lacking(bench: PrimaryBench, count: int, *, is_restarted: bool) -> list[ToBackup]:
+    """B lacks so many frames; returns what it is told at once."""
+    return bench.subscribe(
+        1,
+        B,
+        log_end=bench.core.log_end - count,
+        epochs=((Epoch(1), LogIndex(1)),),
+        commit_index=2,
+        is_memory_whole=not is_restarted,
+        applied=2,
+    )
+
+
+MANY = 12 * FRAMES_IN_ONE
+
+
+def bench_with_many_frames() -> PrimaryBench:
+    copy = copy_of(*frames(1, 1, MANY + 2))
+    copy.commit(LogIndex(2))
+    return PrimaryBench(entry(2, A, B), MemoryStore("disk-a", *frames(1, 1, MANY + 2)), copy)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_member_that_lacks_very_many_frames_gets_them_in_pieces_and_in_order(is_restarted: bool) -> None:
+    bench = bench_with_many_frames()
+    first = bench.core.log_end - MANY + 1
+    told = lacking(bench, MANY, is_restarted=is_restarted)
+    assert len([message for message in told if isinstance(message, Frames) and message.frames]) <= 5
+    bench.core.context.writer.append(DeclareQueue(None, "behind", True), True)
+    bench.feed(Tick(SET))
+    while sent(bench)[-1].header.last < bench.core.log_end:
+        before = len(bench.told(1))
+        bench.feed(Woken(SET))
+        told = bench.told(1)[before:]
+        assert len(told) <= 5, "a piece"
+    assert [frame.header.first for frame in sent(bench)] == list(range(first, bench.core.log_end + 1))
+    is_part = [isinstance(message, SnapshotChunk) and message.is_last for message in bench.told(1)]
+    assert is_part.count(True) == is_restarted
+    if is_restarted:
+        frames_before = [m for m in bench.told(1)[: is_part.index(True)] if isinstance(m, Frames)]
+        assert sum(len(message.frames) for message in frames_before) >= MANY
+
+
+def test_whoever_is_handed_the_set_has_all_that_it_lacked_before_it_hears_so() -> None:
+    bench = bench_with_many_frames()
+    first = bench.core.log_end - MANY + 1
+    lacking(bench, MANY, is_restarted=False)
+    bench.perform(bench.core.hand_over(B.broker, bench.now))
+    turns = 0
+    while not bench.core.has_handed_over:
+        turns += 1
+        bench.perform(bench.core.go_on_handing_over(bench.now))
+    assert turns >= 3
+    assert [frame.header.first for frame in sent(bench)] == list(range(first, bench.core.log_end + 1))
+    assert isinstance(bench.told(1)[-1], HandedOver)
+
+
+def test_nobody_acknowledges_what_it_was_not_sent_yet() -> None:
+    bench = bench_with_many_frames()
+    lacking(bench, MANY, is_restarted=False)
+    bench.acknowledge(1, B, bench.core.log_end)
+    assert CloseBackupStream(SET, 1) in bench.effects
+    assert isinstance(bench.told(1)[-1], SubscriptionRefused)

@@ -8,9 +8,9 @@ from lockstep.core.commands import Disposition
 from lockstep.core.ids import QueuePosition, place
 from lockstep.core.inputs import AnyInput, Tick, Woken
 from lockstep.core.queues import Queue
-from lockstep.core.records import Message
+from lockstep.core.records import DeleteQueue, Message
 from lockstep.core.requests import DetachSession, DrainConsumer
-from services.primary.core.expiry import Expiry
+from services.primary.core.expiry import QUEUES_LOOKED_AT, Expiry
 from services.primary.core.settings import PrimarySettings
 from tests.unit.lockstep.core.history import Log
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
@@ -251,3 +251,20 @@ def test_a_message_that_is_given_back_again_and_again_is_watched_once() -> None:
     assert not expiry.is_due(5000), "somebody has it"
     expiry.watch_again(queue, queue.positions())
     assert expiry.take_due(2000, 10) == {queue.id: queue.positions()}
+
+
+def test_queues_are_looked_through_some_at_a_time_when_an_epoch_begins() -> None:
+    log = Log()
+    log.begin_epoch()
+    queues = [log.queue(f"q{number}") for number in range(3 * QUEUES_LOOKED_AT)]
+    position = QueuePosition(place(log.publish(Message((queues[-1].id,), b"", b"", 1000, True)), 0))
+    expiry = Expiry(log.state)
+    costs = []
+    work = expiry.look_through()
+    for cost in work:
+        costs.append(cost)
+        if len(costs) == 1:
+            # It goes while it is being looked for.
+            log.append(DeleteQueue(None, queues[-2].id))
+    assert max(costs) <= QUEUES_LOOKED_AT // 4 and sum(costs) >= 3 * QUEUES_LOOKED_AT // 4
+    assert expiry.take_due(1000, 10) == {queues[-1].id: [position]}

@@ -28,7 +28,7 @@ BESIDE = 1500
 
 def biggest(rig: Rig) -> int:
     """Bytes of the biggest frame."""
-    frames = rig.core.context.writer.log.frames_after(LogIndex(0))
+    frames = list(rig.core.context.writer.log.frames_after(LogIndex(0)))
     return max(len(frame.durable) + len(frame.transient) for frame in frames)
 
 
@@ -188,7 +188,7 @@ def test_whatever_part_of_the_dead_letters_a_successor_has_each_message_is_in_on
     client.command(SettleCommand(0, "q", rig.core.epoch, client.positions("q"), Disposition.FAIL))
     rig.acknowledge()
     successor = SetState(SET)
-    frames = rig.core.context.writer.log.frames_after(LogIndex(0))
+    frames = list(rig.core.context.writer.log.frames_after(LogIndex(0)))
     old = [frame for frame in frames if frame.header.last <= before]
     for frame in frames[: len(old) + cut]:
         successor.apply_frame(frame)
@@ -252,7 +252,7 @@ def test_a_purge_of_much_is_in_several_frames_and_answered_behind_the_last() -> 
     while number not in client.answers:
         rig.feed(Woken(SET))
     assert client.answers[number].value == 100
-    frames = rig.core.context.writer.log.frames_after(LogIndex(0))[before:]
+    frames = list(rig.core.context.writer.log.frames_after(LogIndex(0)))[before:]
     assert len(frames) == 10 and max(len(frame.durable) for frame in frames) < 300
     assert rig.bodies("q") == []
     rig.check_log()
@@ -266,7 +266,7 @@ def test_what_one_big_message_pushes_out_is_in_several_frames() -> None:
         client.publish("q", *[b"x"] * 10)
     before = len(rig.core.context.writer.log.frames_after(LogIndex(0)))
     assert client.publish("q", bytes(100)).code is ErrorCode.NONE
-    frames = rig.core.context.writer.log.frames_after(LogIndex(0))[before:]
+    frames = list(rig.core.context.writer.log.frames_after(LogIndex(0)))[before:]
     assert len(frames) == 10 and rig.bodies("q") == [bytes(100)]
     rig.check_log()
 
@@ -282,7 +282,7 @@ def test_sessions_that_end_together_give_back_in_several_frames() -> None:
         other.lose_stream()
     before = rig.core.log_end
     rig.pass_time(10_000)
-    frames = rig.core.context.writer.log.frames_after(LogIndex(0))
+    frames = list(rig.core.context.writer.log.frames_after(LogIndex(0)))
     assert [session.id for session in rig.state.sessions.by_key.values()] == [client.session_id]
     assert max(len(frame.durable) for frame in frames if frame.header.first > before) < 1000
     rig.check_log()

@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, branch_xid
 from lockstep.core.commands import DeleteQueueCommand
+from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.exchanges import Exchange
 from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId
 from lockstep.core.inputs import NamesSeen, Tick, Woken
@@ -13,6 +14,7 @@ from lockstep.core.outcomes import Outcome
 from lockstep.core.pieces import PIECE_COST
 from lockstep.core.requests import CloseConsumer, Describe, FindBranches, Recover
 from lockstep.core.server_messages import BranchesFound, Description, Recovered
+from lockstep.core.taking_apart import TAKEN_OUT_IN_ONE
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import DtxBuffer
@@ -347,3 +349,16 @@ def test_what_thousands_of_consumers_wait_for_is_delivered_in_turns() -> None:
         served.append(sum(bool(each.in_hand) for each in clients))
     assert served[:4] == [10, 20, 30, 35]
     assert all(len(each.in_hand) == 1 for each in clients)
+
+
+def test_all_streams_hear_of_the_end_of_a_reign_and_are_let_go_of_in_pieces(rig: Rig) -> None:
+    count = TAKEN_OUT_IN_ONE
+    for _ in range(count):
+        rig.client()
+    effects = rig.core.stop("the lease is over")
+    told = [effect.stream for effect in effects if isinstance(effect, TellClient)]
+    closed = [effect.stream for effect in effects if isinstance(effect, CloseClientStream)]
+    assert told == closed == sorted(set(told)) and len(told) >= count
+    assert not rig.core.streams.by_number
+    costs = list(rig.core.streams.take_apart())
+    assert len(costs) > 2 and max(costs) <= 2 * TAKEN_OUT_IN_ONE
