@@ -4,13 +4,13 @@ Law: a shelf is small, however many contents a state has, so that what is done t
 one record are on one shelf, and those that came together all in a run or all by themselves.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from lockstep.core.content import Content
 from lockstep.core.content_runs import ContentRun, resident_bytes
-from lockstep.core.ids import ORDINAL_BITS, LogIndex, MessageId, index_of
+from lockstep.core.ids import ORDINAL_BITS, LogIndex, MessageId, index_of, place
 from lockstep.core.packed_messages import PackedMessages
 from lockstep.core.taking_apart import cost_of_bytes, emptied
 
@@ -19,6 +19,9 @@ SHELF_BITS = ORDINAL_BITS + 6
 
 ContentRecord = tuple[Sequence[MessageId], Sequence[Content] | PackedMessages]
 """What is there of the contents that one record brought, all in a run or all alone."""
+
+_DURABLE = (1, 0)
+_NONE: frozenset[MessageId] = frozenset()
 
 
 class Shelf:
@@ -31,7 +34,7 @@ class Shelf:
         self.runs: dict[LogIndex, ContentRun] = {}
         """By the index of the record that brought them."""
         self.references: dict[MessageId, tuple[int, int]] = {}
-        """(durable, transient) references; absent means (1, 0), which nearly all have."""
+        """(durable, transient) references; absent means `_DURABLE`, which nearly all have."""
 
     def find(self, message_id: MessageId) -> Content | None:
         content = self.single.get(message_id)
@@ -56,34 +59,51 @@ class Shelf:
                     yield MessageId(message_id), content
 
     def copy(self) -> "ShelfCopy":
-        """As it is now; only references are copied."""
+        """As it is now; only references are copied, and nothing is made of each."""
         runs = [(run.first, run.packed or list(run.looked_at())) for run in self.runs.values()]
-        transient = {message_id for message_id, (durable, _) in self.references.items() if not durable}
-        return ShelfCopy(sorted(self.single.items()), runs, transient)
+        return ShelfCopy(self.single.copy(), runs, self.references.copy())
 
 
 class ShelfCopy(NamedTuple):
     """What a shelf had at some moment."""
 
-    alone: list[tuple[MessageId, Content]]
+    alone: dict[MessageId, Content]
     runs: list[tuple[int, PackedMessages | list[Content | None]]]
-    transient: set[MessageId]
-    """Contents that no durable reference held."""
+    references: dict[MessageId, tuple[int, int]]
+    """As of `Shelf`."""
+
+    @property
+    def has_transients(self) -> bool:
+        """Whether it has contents that no durable reference held."""
+        return any(not durable for durable, _ in self.references.values())
+
+    def transient_among(self, ids: Sequence[MessageId]) -> Set[MessageId]:
+        """Those of these contents that no durable reference held."""
+        references = self.references
+        if not references:
+            return _NONE
+        return {message_id for message_id in ids if not references.get(message_id, _DURABLE)[0]}
 
     def records(self) -> Iterator[ContentRecord]:
-        """By the records that brought them, in their order."""
-        runs = {index_of(first): (first, run) for first, run in self.runs}
-        alone = {index: list(pairs) for index, pairs in groupby(self.alone, lambda pair: index_of(pair[0]))}
-        for index in sorted(runs.keys() | alone.keys()):
-            pairs, run = alone.get(index), runs.get(index)
-            if pairs is None:
-                assert run is not None, "one of both has it"
-                yield _of_run(*run)
-            elif run is None:
+        """By the records that brought them, in their order; nothing is made of one before it is asked for."""
+        ids, begin = sorted(self.alone), 0
+        runs = sorted(self.runs, key=_first_of, reverse=True)
+        while begin < len(ids) or runs:
+            index = index_of(min([*ids[begin : begin + 1], *map(_first_of, runs[-1:])]))
+            end = bisect_left(ids, place(index + 1, 0), begin)
+            pairs = [(message_id, self.alone[message_id]) for message_id in ids[begin:end]]
+            begin = end
+            if not runs or index_of(runs[-1][0]) > index:
                 yield _of_pairs(pairs)
+            elif not pairs:
+                yield _of_run(*runs.pop())
             else:
                 # Of a record that brought both kinds, what is transient may have come later, with a memory snapshot.
-                yield _of_pairs(sorted([*pairs, *_pairs_of(_of_run(*run))]))
+                yield _of_pairs(sorted([*pairs, *_pairs_of(_of_run(*runs.pop()))]))
+
+
+def _first_of(run: tuple[int, PackedMessages | list[Content | None]]) -> int:
+    return run[0]
 
 
 def _of_run(first: int, run: PackedMessages | list[Content | None]) -> ContentRecord:

@@ -229,8 +229,8 @@ def _messages(captured: CapturedContents, wanted: _Wanted, bodies: bool) -> Pace
         if shelf is None:
             yield None
             continue
-        transient = shelf.transient
         for ids, contents in shelf.records():
+            transient = shelf.transient_among(ids)
             looked_at += len(ids)
             if looked_at >= LOOKED_AT:
                 yield None

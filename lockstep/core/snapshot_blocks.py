@@ -6,7 +6,7 @@ away or no durable reference holds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import groupby
 
 from lockstep.core.block_cutting import (
@@ -38,20 +38,19 @@ def message_blocks(captured: CapturedContents) -> Iterator[Item]:
                 yield Item(message_key(message_id), encode_content(content), message_id not in transient)
 
 
-def _records(captured: CapturedContents) -> Iterator[tuple[bool, ContentRecord, set[MessageId]]]:
-    """Whether each may lie in blocks, and which of its contents, or its neighbours', no durable reference holds."""
+def _records(captured: CapturedContents) -> Iterator[tuple[bool, ContentRecord, Set[MessageId]]]:
+    """Whether each may lie in blocks, and which of its contents no durable reference holds."""
     while not captured.is_over:
         shelf = captured.next()
         if shelf is not None:
             for record in shelf.records():
-                yield _is_together(shelf.transient, record), record, shelf.transient
+                transient = shelf.transient_among(record[0])
+                yield not transient and _is_together(record), record, transient
 
 
-def _is_together(transient: set[MessageId], record: ContentRecord) -> bool:
-    """Whether it may lie in blocks."""
-    ids, contents = record
-    if not transient.isdisjoint(ids):
-        return False
+def _is_together(record: ContentRecord) -> bool:
+    """Whether it may lie in blocks, if all of it is durable."""
+    _, contents = record
     if isinstance(contents, PackedMessages):
         return contents.encoded is not None
     return set(map(type, contents)) == {Message}

@@ -93,7 +93,7 @@ class CapturedContents:
         if not self._durable and not shelf.references:
             return None
         copy = shelf.copy()
-        return copy if self._durable or copy.transient else None
+        return copy if self._durable or copy.has_transients else None
 
     def shelf_changes(self, number: int, shelf: Shelf) -> None:
         is_ahead = (

@@ -139,6 +139,31 @@ def test_contents_are_captured_a_shelf_at_a_time() -> None:
     assert count >= (ALONE + TOGETHER) >> (SHELF_BITS - ORDINAL_BITS)
 
 
+def test_a_copy_of_a_shelf_makes_nothing_of_each_content_before_its_record_is_read() -> None:
+    log, records, each = Log(), 20, 200
+    log.begin_epoch()
+    # What goes to several queues has several references.
+    targets = log.queue("q"), log.queue("other")
+    for number in range(records):
+        log.publish(*(message(targets, b"%d" % number),) * each, is_durable=number % 2 == 0)
+    (shelf,) = log.state.contents.shelves.values()
+    assert len(shelf.references) == records * each
+    blocks = sys.getallocatedblocks()
+    copy = shelf.copy()
+    assert sys.getallocatedblocks() - blocks < each
+    assert copy.has_transients
+    reading, made, transients = copy.records(), list[int](), list[int]()
+    for _ in range(records):
+        blocks = sys.getallocatedblocks()
+        ids, contents = next(reading)
+        made.append(sys.getallocatedblocks() - blocks)
+        transients.append(len(copy.transient_among(ids)))
+        assert {content.body for content in contents} == {b"%d" % (len(made) - 1)}  # type: ignore[union-attr]
+    assert max(made) < 2 * each
+    assert transients == [0, each] * (records // 2)
+    assert next(reading, None) is None
+
+
 def test_a_change_copies_no_more_than_the_unit_that_it_is_in() -> None:
     log = Log()
     log.begin_epoch()
