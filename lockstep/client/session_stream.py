@@ -15,9 +15,11 @@ from lockstep.client.session_events import Received, StreamLost
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
+from lockstep.runtime.bodies_apart import LOOKED_BYTES_MIN
 from lockstep.runtime.field_limit import FIELDS_MAX
 from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
-from lockstep.runtime.session_codec import decode_response, encode_request
+from lockstep.runtime.session_codec import decode_long_response, decode_response, encode_request
+from lockstep.runtime.turns import in_turns
 from lockstep.runtime.wire import Serialized
 from lockstep.transport.stream import size_of
 
@@ -27,8 +29,8 @@ COMMAND_BYTES_MAX = MESSAGE_BYTES_MAX - (8 << 20)
 """One of them goes into a message with much that is small. Sets take less."""
 COMMAND_FIELDS_MAX = FIELDS_MAX * 9 // 10
 """The same for its fields: those of a publish of 10,000 messages with five headers each."""
-MUCH_BYTES = 1 << 20
-"""To take so much in is a step of its own, and what whoever hears it does with it is another."""
+MUCH_BYTES = LOOKED_BYTES_MIN
+"""So much is taken in in turns, and what whoever hears it does with it is a step of its own."""
 METHOD = "/lockstep.wire.v1.Sessions/Open"
 
 
@@ -114,25 +116,25 @@ class SessionStream:
         await asyncio.gather(self._reader, self._writer, return_exceptions=True)
 
     async def _read(self) -> str:
-        much: list[Received] = []
+        much: list[bytes | memoryview] = []
 
         def take(data: bytes | memoryview) -> bool:
-            _, messages = decode_response(data)
-            received = Received(self.number, messages)
             if len(data) >= MUCH_BYTES:
-                much.append(received)
+                much.append(data)
                 return False
+            _, messages = decode_response(data)
             if not self._is_over:
-                self._hear(received)
+                self._hear(Received(self.number, messages))
             return not self._is_over
 
         while await self._call.hear(take):
             if not much:
                 return "cancelled"
+            _, messages = await in_turns(decode_long_response(much.pop()))
             await asyncio.sleep(0)
             if self._is_over:
                 return "cancelled"
-            self._hear(much.pop())
+            self._hear(Received(self.number, messages))
         status = await self._call.code()
         return f"{status.name}: {await self._call.details()}"
 

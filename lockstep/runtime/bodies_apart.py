@@ -1,11 +1,11 @@
-"""Big bodies of messages, deep in the messages of a session stream: they stay as they are on their way out, and are copied once
-on their way in.
+"""Big bodies of messages, deep in the messages of a session stream: they stay as they are on their way out, and on their way
+in they are copied once, or in parts where they are very big (`big_bytes`).
 
 Law: whoever parses what is serialised here reads the same as if the bodies had been filled in, and what is taken out of a
 message goes back to its place in it; whatever bytes come, nothing is raised.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor
@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.server_messages import DeliveredMessage
+from lockstep.runtime.big_bytes import PART_BYTES, copied
+from lockstep.runtime.turns import LeftToThread
 from lockstep.runtime.wire import (
     FIXED_BYTES,
     LENGTH_DELIMITED,
@@ -39,6 +41,8 @@ Apart = Mapping[int, Sequence[bytes]]
 """By the place of a message in its stream's message: all of its bodies, which it was serialised without."""
 Found = Mapping[int, Mapping[int, bytes]]
 """By the place of a message in its stream's message: big bodies, by their place among the bodies that it has."""
+_InPlace = dict[int, dict[int, memoryview]]
+"""The same bodies, where they came."""
 _BODIES: Any = object()
 _Message = TypeVar("_Message", OutgoingMessage, DeliveredMessage)
 _Table = dict[int, Any]
@@ -129,15 +133,32 @@ class BodiesApart:
         pieces.append(b"".join(small))
         return tuple(pieces)
 
-    def take_from(self, data: bytes | memoryview) -> tuple[bytes | memoryview, Found]:
-        """What is left for a parser, with empty bodies in the places of big ones, and these.
+    def take_from(
+        self, data: bytes | memoryview
+    ) -> Generator[LeftToThread, None, tuple[bytes | memoryview, Found]]:
+        """What is left for a parser, with empty bodies in the places of big ones, and these, in steps (`in_turns`).
 
         All is left for it where nothing is big, or where the bytes are another's or none of a message's.
         """
+        rest, in_place = self._find_in(data)
+        found = dict[int, dict[int, bytes]]()
+        since_yield = len(rest)
+        for place, of_message in in_place.items():
+            bodies = found[place] = {}
+            for at, view in of_message.items():
+                bodies[at] = yield from copied(view)
+                since_yield += len(view)
+                if since_yield >= PART_BYTES:
+                    since_yield = 0
+                    yield None
+        return rest, found
+
+    def _find_in(self, data: bytes | memoryview) -> tuple[bytes | memoryview, _InPlace]:
+        """The same, with the bodies where they are."""
         look = _Look(data)
         pieces, found, at, end, place = (
             list[bytes | memoryview](),
-            dict[int, Mapping[int, bytes]](),
+            _InPlace(),
             0,
             len(data),
             0,
@@ -191,18 +212,18 @@ class _Look:
 
     def without_bodies(
         self, at: int, end: int, table: _Table
-    ) -> tuple[list[bytes | memoryview], dict[int, bytes]]:
+    ) -> tuple[list[bytes | memoryview], dict[int, memoryview]]:
         """A message of the stream's, in pieces, and its big bodies. Raises as `field` does."""
         if end - at < PIECES_BYTES_MIN:
             return [], {}
-        bodies = dict[int, bytes]()
+        bodies = dict[int, memoryview]()
         pieces, members, _ = self._without(at, end, table, bodies, 0)
         if bodies and len(members) > 1:
             raise _NotLookedAt  # Another member of the oneof drops what came before it.
         return pieces, bodies
 
     def _without(
-        self, at: int, end: int, table: _Table, bodies: dict[int, bytes], place: int
+        self, at: int, end: int, table: _Table, bodies: dict[int, memoryview], place: int
     ) -> tuple[list[bytes | memoryview], set[int], int]:
         """The same of a message in it; `place` of the next body, and behind it. Numbers of its fields that begin with sizes."""
         pieces, numbers, kept_from = list[bytes | memoryview](), set[int](), at
@@ -214,7 +235,7 @@ class _Look:
                 within = table.get(number)
                 if within is _BODIES:
                     if behind - at >= PIECES_BYTES_MIN:
-                        bodies[place] = bytes(self.view[at:behind])
+                        bodies[place] = self.view[at:behind]
                         self._left += (behind - at) // _FOUND_BYTES_A_LOOK
                         pieces += (self.view[kept_from:begin], _tag(number), b"\0")
                         kept_from = behind

@@ -4,7 +4,7 @@ Law: frames pass through as bytes that nobody looks into. What waits together fo
 possible: frames in a row are joined.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import assert_never
 
 from lockstep.core.epoch_table import EpochStarts
@@ -33,7 +33,7 @@ from lockstep.core.replication import (
 from lockstep.core.store_protocol import StateItem
 from lockstep.runtime.epochs_codec import decode_reigns, encode_epochs
 from lockstep.runtime.handed_over_codec import encode_handed_over, handed_over_in
-from lockstep.runtime.turns import at_once
+from lockstep.runtime.turns import LeftToThread, at_once
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import primary_pb2, store_pb2
 
@@ -106,6 +106,19 @@ def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[S
 def decode_to_backup(data: bytes | memoryview) -> ToBackup:
     """Raises `Rejected` for bytes that are no such message."""
     rest, (transient, durable) = _PARTS.split_from(data)
+    return _made_to_backup(rest, transient, durable)
+
+
+def decode_long_to_backup(data: bytes | memoryview) -> Generator[LeftToThread, None, ToBackup]:
+    """The same, in steps (`in_turns`)."""
+    rest, (transient, durable) = yield from _PARTS.split_in_steps(data)
+    return _made_to_backup(rest, transient, durable)
+
+
+def _made_to_backup(
+    rest: bytes | memoryview, transient: Sequence[bytes], durable: Sequence[bytes]
+) -> ToBackup:
+    """Of a message, and what was split from it."""
     message = parse(primary_pb2.SubscribeResponse(), rest)
     set_name, epoch = SetName(message.resource_set), Epoch(message.epoch)
     match message.WhichOneof("response"):

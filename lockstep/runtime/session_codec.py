@@ -15,6 +15,7 @@ from lockstep.runtime.bodies_apart import LOOKED_BYTES_MIN, BodiesApart, Found
 from lockstep.runtime.client_message_codec import check_count, decode_client_message, encode_client_message
 from lockstep.runtime.field_limit import FIELDS_MAX, STREAM_LOOKED_BYTES_MIN, check_fields, look_at_fields
 from lockstep.runtime.server_message_codec import decode_server_message, encode_server_message
+from lockstep.runtime.turns import LeftToThread
 from lockstep.runtime.wire import Serialized, parse
 from lockstep.wire.v1 import session_pb2 as pb
 
@@ -68,17 +69,17 @@ def decode_request(data: bytes | memoryview) -> tuple[SetName, tuple[ClientMessa
 
 def decode_in_steps(
     data: bytes | memoryview,
-) -> Generator[None, None, tuple[SetName, tuple[ClientMessage, ...]]]:
-    """As `decode_request`, whatever the bytes are. Yields where a step may end: each is of some milliseconds at most, but for the
-    parser's, a largest command's, and the copy of a big body, which are of some ten."""
+) -> Generator[LeftToThread, None, tuple[SetName, tuple[ClientMessage, ...]]]:
+    """As `decode_request`, whatever the bytes are, in steps (`in_turns`): each is of some milliseconds at most, but for the
+    parser's and a largest command's, which are of some ten."""
     if len(data) > STREAM_LOOKED_BYTES_MIN:
         yield from look_at_fields(pb.SessionRequest, data)
     found: Found = _NOTHING
     if len(data) >= LOOKED_BYTES_MIN:
-        data, found = _REQUEST.take_from(data)
-        yield
+        data, found = yield from _REQUEST.take_from(data)
+        yield None
     request = parse(pb.SessionRequest(), data)
-    yield
+    yield None
     set_name = SetName(request.resource_set)
     check_count(len(request.messages), MESSAGES_MAX, "commands and requests")
     messages: list[ClientMessage] = []
@@ -87,7 +88,7 @@ def decode_in_steps(
         bodies = found.get(place)
         messages.append(decoded if bodies is None else client_message_codec.with_bodies(decoded, bodies))
         if len(messages) % _MESSAGES_A_STEP == 0:
-            yield
+            yield None
     return set_name, tuple(messages)
 
 
@@ -109,10 +110,21 @@ def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> 
 
 
 def decode_response(data: bytes | memoryview) -> tuple[SetName, tuple[AnyServerMessage, ...]]:
-    """Resource set and messages; raises `Rejected` for what is no message of a primary."""
-    found: Found = _NOTHING
-    if len(data) >= LOOKED_BYTES_MIN:
-        data, found = _RESPONSE.take_from(data)
+    """Resource set and messages of a short one; raises `Rejected` for what is no message of a primary."""
+    return _made_response(data, _NOTHING)
+
+
+def decode_long_response(
+    data: bytes | memoryview,
+) -> Generator[LeftToThread, None, tuple[SetName, tuple[AnyServerMessage, ...]]]:
+    """The same of one of `LOOKED_BYTES_MIN` or more, in steps (`in_turns`)."""
+    rest, found = yield from _RESPONSE.take_from(data)
+    yield None
+    return _made_response(rest, found)
+
+
+def _made_response(data: bytes | memoryview, found: Found) -> tuple[SetName, tuple[AnyServerMessage, ...]]:
+    """`found`: bodies that `data` is without."""
     response = parse(pb.SessionResponse(), data)
     epoch, commit_index = Epoch(response.epoch), LogIndex(response.commit_index)
     decoded: list[AnyServerMessage] = []

@@ -18,7 +18,8 @@ from lockstep.core.errors import Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import MessagesRead, StoreConnected, StoreLost, StoreSaid
 from lockstep.core.replication import FRAMES_IN_ONE
-from lockstep.core.store_protocol import AnyStoreRequest, AppendFrames, InstallItems
+from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, AppendFrames, InstallItems
+from lockstep.runtime.big_bytes import BIG_BYTES
 from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.outbox import Outbox
@@ -27,10 +28,12 @@ from lockstep.runtime.pulses import Pulse, Pulses
 from lockstep.runtime.store_codec import (
     HEARTBEAT,
     decode_answer,
+    decode_long_answer,
     decode_messages_read,
     encode_read_messages,
     encode_request,
 )
+from lockstep.runtime.turns import in_turns
 
 RETRY_SECONDS = 0.05
 """Between two attempts to reach a store: it is on the same machine or beside it."""
@@ -176,10 +179,17 @@ class StoreClient:
         self._explain(stream, results)
 
     async def _read(self, call: Any, stream: _Stream, pulse: Pulse) -> None:
+        long: list[bytes | memoryview] = []
+
         def take(data: bytes | memoryview) -> bool:
             pulse.has_heard = True
             self._on_answer()
-            answer = decode_answer(data)
+            if len(data) >= BIG_BYTES:
+                long.append(data)
+                return False
+            return said(decode_answer(data))
+
+        def said(answer: AnyStoreAnswer | None) -> bool:
             if self._streams.get(stream.set_name) is not stream:
                 return False
             if not stream.is_connected:
@@ -189,7 +199,9 @@ class StoreClient:
                 self._driver.feed(StoreSaid(stream.set_name, answer))
             return True
 
-        await call.hear(take)
+        while await call.hear(take) and long:
+            if not said(await in_turns(decode_long_answer(long.pop()))):
+                return
 
     @staticmethod
     async def _write(call: Any, stream: _Stream, pulse: Pulse) -> None:

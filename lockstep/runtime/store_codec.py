@@ -4,7 +4,7 @@ Law: frames and items pass through as bytes that nobody looks into. A message wi
 the store answers each, unless its disk hangs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from functools import lru_cache
 from typing import assert_never
 
@@ -39,6 +39,7 @@ from lockstep.core.store_protocol import (
 )
 from lockstep.core.wire_numbers import known
 from lockstep.runtime.epochs_codec import decode_epochs, decode_reigns, encode_epochs
+from lockstep.runtime.turns import LeftToThread
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import store_pb2
 
@@ -109,6 +110,17 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
 def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
     """Inverse of `encode_request`; None for a heartbeat. Raises `Rejected`."""
     rest, (frames,) = _FRAMES.split_from(data)
+    return _made_request(rest, frames)
+
+
+def decode_long_request(data: bytes | memoryview) -> Generator[LeftToThread, None, AnyStoreRequest | None]:
+    """The same, in steps (`in_turns`)."""
+    rest, (frames,) = yield from _FRAMES.split_in_steps(data)
+    return _made_request(rest, frames)
+
+
+def _made_request(rest: bytes | memoryview, frames: Sequence[bytes]) -> AnyStoreRequest | None:
+    """Of a message, and what was split from it."""
     message = parse(store_pb2.AppendRequest(), rest)
     kind = message.WhichOneof("request")
     if kind is None:
@@ -190,6 +202,17 @@ def encode_answer(answer: AnyStoreAnswer) -> Serialized:
 def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
     """Inverse of `encode_answer`; None for a heartbeat. Raises `Rejected`."""
     rest, (frames,) = _CHUNK_FRAMES.split_from(data)
+    return _made_answer(rest, frames)
+
+
+def decode_long_answer(data: bytes | memoryview) -> Generator[LeftToThread, None, AnyStoreAnswer | None]:
+    """The same, in steps (`in_turns`)."""
+    rest, (frames,) = yield from _CHUNK_FRAMES.split_in_steps(data)
+    return _made_answer(rest, frames)
+
+
+def _made_answer(rest: bytes | memoryview, frames: Sequence[bytes]) -> AnyStoreAnswer | None:
+    """Of a message, and what was split from it."""
     message = parse(store_pb2.AppendResponse(), rest)
     kind = message.WhichOneof("response")
     if kind is None:

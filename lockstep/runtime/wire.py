@@ -1,17 +1,19 @@
 """Bytes from outside to protobuf messages, and big bytes into messages for others and out of theirs.
 
 Law: whatever bytes come, the result is a message or `Rejected`; nothing else is raised. What is big is not copied on its way
-into a message, and once on its way out of one.
+into a message, and on its way out of one once, or in parts where it is very big (`big_bytes`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.runtime.big_bytes import copied
+from lockstep.runtime.turns import LeftToThread
 
 VARINT, FIXED_64, LENGTH_DELIMITED, FIXED_32 = 0, 1, 2, 5
 """Protobuf's wire types; of everything that begins with its size it is the third."""
@@ -84,7 +86,28 @@ class BytesWithin:
         """
         if len(data) < PIECES_BYTES_MIN:
             return data, self._none
-        view, rest, values = memoryview(data), bytearray(), tuple([list[bytes]() for _ in self._none])
+        rest, values = self._split(data, bytes)
+        return rest, values or self._none
+
+    def split_in_steps(
+        self, data: bytes | memoryview
+    ) -> Generator[LeftToThread, None, tuple[bytes | memoryview, tuple[Sequence[bytes], ...]]]:
+        """The same of what is long, in steps (`in_turns`)."""
+        rest, in_place = self._split(data, memoryview)
+        if not in_place:
+            return data, self._none
+        values = tuple(list[bytes]() for _ in in_place)
+        for copies, views in zip(values, in_place, strict=True):
+            for view in views:
+                copies.append((yield from copied(view)))
+                yield None
+        return rest, values
+
+    def _split(
+        self, data: bytes | memoryview, made: Callable[[memoryview], Any]
+    ) -> tuple[bytes | memoryview, tuple[list[Any], ...]]:
+        """`made` of each value; no lists where all is left for a parser."""
+        view, rest, values = memoryview(data), bytearray(), tuple([list[Any]() for _ in self._none])
         own_tag, places = self._tag, self._places
         at, end, have_begun = 0, len(data), False
         try:
@@ -102,21 +125,21 @@ class BytesWithin:
                         if value_tag in places:
                             size, place = read_varint(data, place)
                             if place + size == at <= end:
-                                values[places[value_tag]].append(bytes(view[place:at]))
+                                values[places[value_tag]].append(made(view[place:at]))
                                 have_begun = True
                                 continue
                         if have_begun:
-                            return data, self._none  # Nobody knows what of it belongs before them.
+                            return data, ()  # Nobody knows what of it belongs before them.
                 elif kind == VARINT:
                     _, at = read_varint(data, at)
                 else:
                     at += FIXED_BYTES[kind]
                 if at > end:
-                    return data, self._none
+                    return data, ()
                 rest += view[begin:at]
         except (IndexError, KeyError):
             pass
-        return data, self._none
+        return data, ()
 
 
 def varint(number: int) -> bytes:

@@ -18,12 +18,14 @@ from lockstep.core.errors import Rejected
 from lockstep.core.ids import BrokerId, SetName
 from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe, ToBackup, ToPrimary
+from lockstep.runtime.big_bytes import BIG_BYTES
 from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.handed_over_codec import decode_handed_over, is_handed_over
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
 from lockstep.runtime.replication_codec import (
+    decode_long_to_backup,
     decode_to_backup,
     encode_acknowledge,
     encode_refuse,
@@ -143,11 +145,15 @@ class Subscriber:
         call = subscribe(encode_subscribe(subscription.subscribe, subscription.uuid))
         set_name = subscription.subscribe.set_name
         last_word: bytes | memoryview | None = None
+        long: list[bytes | memoryview] = []
 
         def take(data: bytes | memoryview) -> bool:
             nonlocal last_word
             if len(data) >= PIECES_BYTES_MIN and is_handed_over(data):
                 last_word = data
+                return False
+            if len(data) >= BIG_BYTES:
+                long.append(data)
                 return False
             return said(decode_to_backup(data))
 
@@ -158,7 +164,9 @@ class Subscriber:
             return True
 
         try:
-            await call.hear(take)
+            while await call.hear(take) and long:
+                if not said(await in_turns(decode_long_to_backup(long.pop()))):
+                    break
             if last_word is not None:
                 # Its end says to the primary that it was heard.
                 said(await in_turns(decode_handed_over(last_word)))

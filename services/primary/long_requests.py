@@ -15,6 +15,7 @@ from lockstep.core.inputs import ClientSaid
 from lockstep.core.requests import ClientMessage
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.session_codec import decode_in_steps
+from lockstep.runtime.turns import LeftToThread, give_way
 
 STEP_SECONDS = 0.005
 """Of decoding."""
@@ -44,16 +45,19 @@ class RequestDecoding:
     """A request of a client's stream on its way from bytes to messages, step by step."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        self._steps: Generator[None, None, Request] = decode_in_steps(data)
+        self._steps: Generator[LeftToThread, None, Request] = decode_in_steps(data)
         self.decoded: Request | None = None
         """Once it is."""
+        self.left: LeftToThread = None
+        """What the last step left to a thread, if anything: the next one is behind its end."""
 
     def go_on(self) -> bool:
         """One step; answers whether it is decoded now. Raises `Rejected` for what is no request."""
         until = time.monotonic() + STEP_SECONDS
+        self.left = None
         try:
-            while time.monotonic() < until:
-                next(self._steps)
+            while self.left is None and time.monotonic() < until:
+                self.left = next(self._steps)
         except StopIteration as end:
             self.decoded = end.value
             return True
@@ -76,8 +80,11 @@ class LongRequests:
 
     async def decode(self, decoding: RequestDecoding) -> Request:
         """Goes on with it, at once and in turns, until it is decoded. Raises `Rejected`."""
-        decoding.go_on()
+        if decoding.left is None:
+            decoding.go_on()
         while decoding.decoded is None:
+            if decoding.left is not None:
+                await give_way(decoding.left)
             async with self._turn:
                 await asyncio.sleep(0)
                 decoding.go_on()

@@ -133,6 +133,18 @@ class ClientDeliveries:
         """How many deliveries of the link the engine has that are not settled."""
         return len(self.sent) + len(self._owed)
 
+    def settle(self, delivery: Handle) -> tuple[Epoch, QueuePosition]:
+        """All of a delivery has left that is settled with that; answers which it was."""
+        epoch, position = self.sent[delivery]
+        self._forget(delivery, position)
+        self._told(position)
+        path.settle(delivery)
+        return epoch, position
+
+    def drop(self, aborted: Handle) -> None:
+        """One that is settled by that: nothing is told of it."""
+        del self.sent[aborted]
+
     # --- failover ---
 
     def void(self, epoch: Epoch, positions: Collection[QueuePosition]) -> None:

@@ -2,10 +2,12 @@
 
 Law: the engine gets what came, in order, but for NUL in names of containers and links and in addresses, where it would cut
 them: they get U+0001 in its place, and whoever reads them refuses every control character. And the end of a session detaches
-its links one by one before it (2.5.2): the engine would free them all at once. Of transfers and dispositions nothing is looked
-at but their first bytes. Nothing raises: of what is malformed the engine says so.
+its links one by one before it (2.5.2): the engine would free them all at once. What a client says of very many deliveries at
+once it hears of some at a time (2.7.6). Of transfers nothing is looked at but their first bytes, and of nearly all dispositions
+little more. Nothing raises: of what is malformed the engine says so.
 """
 
+from collections.abc import Callable
 from struct import Struct
 
 from lockstep.core.amqp.encodings import LISTS, MAPS, NULL, UINT, contents, decode, members, skip
@@ -19,14 +21,24 @@ _look = Struct(">IB5xB").unpack_from
 """(size, place of the body in words, code of the performative): of nearly all frames. What is there instead of the code where the
 descriptor has another form is a number below `_TRANSFER`, or `_DISPOSITION` where it is one."""
 _OPEN, _ATTACH, _FLOW, _TRANSFER, _DISPOSITION, _DETACH, _END = 0x10, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17
-_LOOKED_AT = frozenset({_OPEN, _ATTACH, _FLOW, _DETACH, _END})
+_LOOKED_AT = frozenset({_OPEN, _ATTACH, _FLOW, _DISPOSITION, _DETACH, _END})
 _CODES = {
     b"amqp:open:list": _OPEN,
     b"amqp:attach:list": _ATTACH,
     b"amqp:flow:list": _FLOW,
+    b"amqp:disposition:list": _DISPOSITION,
     b"amqp:detach:list": _DETACH,
     b"amqp:end:list": _END,
 }
+_RANGE_AT, _RANGE_BYTES = 8, 17
+_look_at_range = Struct(">I2xHIBI").unpack_from
+"""(descriptor and constructor of the list, role and constructor of `first`, first, constructor of `last`, last): of nearly all
+dispositions, if they are what the next two say and a uint."""
+_SHORT_DISPOSITION, _RECEIVERS, _UINT = 0x005315C0, 0x4170, 0x70
+TOLD_AT_ONCE = 2_000
+"""Deliveries of which the engine hears with one disposition: a millisecond's work."""
+_SERIALS = 1 << 32
+"""Numbers of deliveries; behind the last one comes 0."""
 _detach = Struct(">IBBH7sI").pack
 _DETACHES = b"\x00\x53\x16\xc0\x06\x01\x70"
 """What is before the handle in the body of a detach that does not close its link."""
@@ -38,8 +50,8 @@ _TRUE, _TRUE_BYTE = b"\x41", b"\x56\x01"
 """The two encodings of true, as which a flow says that it drains."""
 _TXN_ID = b"txn-id"
 """Property of a flow by which a client acquires in a transaction (4.4.3)."""
-_ATTACH_FIELDS, _FLOW_FIELDS = 7, 11
-"""How many of them are of interest: up to the target, and up to the properties."""
+_RANGE_FIELDS, _ATTACH_FIELDS, _FLOW_FIELDS = 3, 7, 11
+"""How many of them are of interest: up to the last delivery, the target, and the properties."""
 _PROPERTIES_MAX = 1_000
 """Of a flow, so that looking at one has an end."""
 _LOOKED_MAX = 16
@@ -51,8 +63,10 @@ _PAIRS_MAX = 8_192
 class ClientFrames:
     """Lives as long as its connection, which takes all of its input through it."""
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, sent: Callable[[], int]) -> None:
+        """`sent`: how many deliveries the client got on this connection."""
         self._frame_bytes_max = frame_bytes_max
+        self._sent = sent
         self._passing = _HEADER_BYTES
         """Bytes to come until the next frame begins."""
         self._held: list[bytes] = []
@@ -72,6 +86,8 @@ class ClientFrames:
         """Of each channel: those on which the client has attached a link and not detached it, in the order of their attaches."""
         self._detaches = b""
         """Of the links of a session that ends: they come before that."""
+        self._divided: tuple[bytes, bytes] | None = None
+        """A disposition of too many deliveries: of some, and of the rest."""
         self.has_lost_handle = False
         """A link was attached on the handle of another one, by which that is not known to the engine any more, or on none."""
 
@@ -103,12 +119,20 @@ class ClientFrames:
             self._held.clear()
             self._missing = 0
         at = self._passing
-        last = len(data) - _LOOK_BYTES
-        look = _look
+        last, last_range = len(data) - _LOOK_BYTES, len(data) - _RANGE_AT - _RANGE_BYTES
+        look, look_at_range = _look, _look_at_range
         looked = 0
         while at <= last:
             size, body, code = look(data, at)
-            if not _TRANSFER <= code <= _DISPOSITION or body != 2 or size < _LOOK_BYTES:
+            is_passing = code == _TRANSFER
+            if code == _DISPOSITION and at <= last_range:
+                head, role, first, constructor, end = look_at_range(data, at + _RANGE_AT)
+                is_passing = (
+                    role == _RECEIVERS
+                    and (0 <= end - first < TOLD_AT_ONCE if constructor == _UINT else constructor == NULL)
+                    and head == _SHORT_DISPOSITION
+                )
+            if not is_passing or body != 2 or size < _LOOK_BYTES:
                 if not _HEADER_BYTES <= size <= self._frame_bytes_max:
                     self._is_over = True
                     return data
@@ -122,7 +146,11 @@ class ClientFrames:
                         detaches, self._detaches = self._detaches, b""
                         self._passing, self.rest = 0, data[at:]
                         return data[:at] + detaches
-                    looked += 1
+                    if self._divided is not None:
+                        (some, rest), self._divided = self._divided, None
+                        self._passing, self.rest = 0, rest + data[at + size :]
+                        return data[:at] + some
+                    looked += code != _DISPOSITION
                     if looked == _LOOKED_MAX:
                         at += size
                         self._passing, self.rest = 0, data[at:]
@@ -185,9 +213,12 @@ class ClientFrames:
             return []
         if code == _ATTACH:
             return self._attached(channel, frame, values_at)
+        if code == _DISPOSITION:
+            self._divide(frame, values_at)
+            return []
         fields = _fields(frame, values_at, len(frame), _FLOW_FIELDS)
         if code == _DETACH:
-            handle = _handle_of(frame, fields[0]) if fields else None
+            handle = _uint(frame, fields[0]) if fields else None
             if handle is not None and channel in self._handles:
                 self._handles[channel].pop(handle, None)
             return []
@@ -199,7 +230,7 @@ class ClientFrames:
     def _attached(self, channel: int, frame: bytes, values_at: int) -> list[tuple[int, int]]:
         is_lost, self.has_lost_handle = self.has_lost_handle, True
         fields = _fields(frame, values_at, len(frame), _ATTACH_FIELDS)
-        handle = _handle_of(frame, fields[1]) if len(fields) > 1 else None
+        handle = _uint(frame, fields[1]) if len(fields) > 1 else None
         if handle is None:
             return []
         handles = self._handles.setdefault(channel, {})
@@ -222,6 +253,35 @@ class ClientFrames:
                 del self._presettled[next(iter(self._presettled))]
             self._presettled[pair] = name.replace("\0", "\1")
 
+    def _divide(self, frame: bytes, values_at: int) -> None:
+        """A disposition in two, if it is of more deliveries of the client's than the engine is to hear of at once."""
+        count, _, end = members(frame, values_at, len(frame), LISTS)
+        fields = _fields(frame, values_at, end, _RANGE_FIELDS)
+        if len(fields) < _RANGE_FIELDS:
+            return
+        role, first, last = fields
+        begin, stop = _uint(frame, first), _uint(frame, last)
+        if decode(frame, role, end)[0] is not True or begin is None or stop is None:
+            return
+        behind = (stop - begin) % _SERIALS
+        if behind >= _SERIALS // 2:
+            return  # It ends before it begins.
+        # Nobody has more than came: the engine passes by what was never sent.
+        behind = min(behind, self._sent())
+        if behind < TOLD_AT_ONCE:
+            return
+        said = frame[skip(frame, last, end) : end]
+
+        def of(*numbered: int) -> bytes:
+            numbers = b"".join(b"\x70" + (number % _SERIALS).to_bytes(4, "big") for number in numbered)
+            values = count.to_bytes(4, "big") + _TRUE + numbers + said
+            body = frame[4:values_at] + b"\xd0" + len(values).to_bytes(4, "big") + values
+            return (4 + len(body)).to_bytes(4, "big") + body
+
+        some = of(begin, begin + TOLD_AT_ONCE - 1)
+        if len(some) <= self._frame_bytes_max:
+            self._divided = some, of(begin + TOLD_AT_ONCE, begin + behind)
+
     def _flowed(self, frame: bytes, fields: list[int]) -> None:
         end = len(frame)
         if (
@@ -230,7 +290,7 @@ class ClientFrames:
             and not decode(frame, fields[6], end)[0]
         ):
             self._drains_nothing = True
-        handle = _handle_of(frame, fields[4]) if len(fields) >= 11 and frame[fields[10]] in MAPS else None
+        handle = _uint(frame, fields[4]) if len(fields) >= 11 and frame[fields[10]] in MAPS else None
         if handle is None:
             return
         count, at, end = members(frame, fields[10], len(frame), MAPS)
@@ -258,10 +318,10 @@ def _code(descriptor: bytes) -> int | None:
     return _CODES.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
 
 
-def _handle_of(frame: bytes, at: int) -> int | None:
-    """The handle there; None: it is none."""
-    handle = decode(frame, at, len(frame))[0] if frame[at] in UINT else None
-    return handle if isinstance(handle, int) else None
+def _uint(frame: bytes, at: int) -> int | None:
+    """The number there; None: it is none."""
+    number = decode(frame, at, len(frame))[0] if frame[at] in UINT else None
+    return number if isinstance(number, int) else None
 
 
 def _fields(frame: bytes, at: int, end: int, fields_max: int) -> list[int]:

@@ -10,11 +10,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from proton import Endpoint, Event, Link
 
 from lockstep.core.errors import LockstepError
+from lockstep.runtime.turns import give_way
 from lockstep.transport.connection import READ_BYTES_MUCH
 from services.proxy.client_frames import ClientFrames
 from services.proxy.core.addresses import has_control_characters
@@ -39,7 +41,7 @@ from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
 from services.proxy.security.identity import Identity
 from services.proxy.settings import ProxyLimits
-from services.proxy.steps import go_on
+from services.proxy.steps import Work, go_on
 from services.proxy.surroundings import Surroundings, Wire
 from services.proxy.termini import symbols_in
 
@@ -63,7 +65,7 @@ class AmqpConnection:
         self._worker = worker
         self._wire = wire
         self._limits: ProxyLimits = worker.settings.limits
-        self._frames = ClientFrames(self._limits.frame_bytes_max)
+        self._frames = ClientFrames(self._limits.frame_bytes_max, lambda: self._owner.deliveries_sent)
         self._engine = Engine(self._limits)
         self._room = OutputRoom(wire, self._limits.output_bytes_max)
         self._reading = Reading(wire)
@@ -72,8 +74,10 @@ class AmqpConnection:
         self._links = Links(self, self._owner, self._room, worker.nodes, self._limits)
         self._input: deque[bytes] = deque()
         """What came, and nobody has looked at."""
-        self._work: Iterator[None] | None = None
+        self._work: Work | None = None
         """What is to be done of all that came, and behind it; None: nothing."""
+        self._in_thread: Future[Any] | None = None
+        """What the work has left to a thread, if anything: it goes on behind that."""
         self._is_wire_gone = False
         self._has_failed = False
         """By a bug of ours: what came is not taken, and what is there ends."""
@@ -147,7 +151,8 @@ class AmqpConnection:
 
     async def _go_on_later(self) -> None:
         while True:
-            await asyncio.sleep(0)
+            in_thread, self._in_thread = self._in_thread, None
+            await give_way(in_thread)
             if self._go_on():
                 break
         self._reading.resume_reading()
@@ -158,7 +163,7 @@ class AmqpConnection:
         assert work is not None
         self._is_in_turn = True
         try:
-            is_done = go_on(work)
+            is_done = go_on(work, self._leave)
             self._is_in_turn = False
             if is_done:
                 self._work = None
@@ -173,6 +178,9 @@ class AmqpConnection:
             return True
         return is_done
 
+    def _leave(self, in_thread: Future[Any]) -> None:
+        self._in_thread = in_thread
+
     def _end_turn(self, is_done: bool) -> None:
         self._owner.flush_links()
         self._links.restore_windows()
@@ -183,7 +191,7 @@ class AmqpConnection:
         # The client may have opened its window.
         self._resume()
 
-    def _take_all(self) -> Iterator[None]:
+    def _take_all(self) -> Work:
         """In order: what was said, what ends by it, and the end of all. Whatever comes meanwhile is behind that."""
         if not self._input and not self._has_failed:
             yield from self._handle(self._engine.events())
@@ -203,15 +211,15 @@ class AmqpConnection:
             if not self._input and not self._is_wire_gone:
                 return
 
-    def _take(self, data: bytes) -> Iterator[None]:
+    def _take(self, data: bytes) -> Work:
         if len(data) <= _PIECE_BYTES:
             yield from self._take_piece(data)
             return
         for at in range(0, len(data), _PIECE_BYTES):
             yield from self._take_piece(data[at : at + _PIECE_BYTES])
-            yield
+            yield None
 
-    def _take_piece(self, data: bytes) -> Iterator[None]:
+    def _take_piece(self, data: bytes) -> Work:
         engine, frames = self._engine, self._frames
         while data:
             given = frames.look(data)
@@ -220,14 +228,14 @@ class AmqpConnection:
                 self.close(Condition(HANDLE_IN_USE, "an attach without a handle of its own"))
             for name in frames.take_acquiring():
                 self._links.refuse_acquiring(name)
-                yield
+                yield None
             drains_nothing = frames.take_drains_nothing()
             if drains_nothing:
                 # What came of calls came before that flow.
                 yield from self._handle(engine.events())
             yield from self._handle(engine.feed(given), drains_nothing)
             if data:
-                yield
+                yield None
 
     def resume_writing(self) -> None:
         """The wire has room again."""
@@ -280,24 +288,26 @@ class AmqpConnection:
 
     # --- what happens ---
 
-    def _handle(self, happenings: Iterable[Happening], drains_nothing: bool = False) -> Iterator[None]:
+    def _handle(self, happenings: Iterable[Happening], drains_nothing: bool = False) -> Work:
         """`drains_nothing`: they came with a flow that wants a link drained on which its client has no credit."""
         links, few = self._links, _FEW
         for kind, link, what in happenings:
             if kind is EngineEvent.DELIVERY:
-                links.delivered(link, what)
+                work = links.delivered(link, what)
+                if work is not None:
+                    yield from work
             elif kind is EngineEvent.FLOW:
                 links.flowed(link, drains_nothing=drains_nothing)
             else:
-                work = self._happened(what)
-                if work is not None:
-                    yield from work
-                yield
+                happened = self._happened(what)
+                if happened is not None:
+                    yield from happened
+                yield None
                 continue
             few -= 1
             if not few:
                 few = _FEW
-                yield
+                yield None
 
     def _happened(self, event: Event) -> Iterator[None] | None:
         """Answers what is left to do for it before the next."""

@@ -192,12 +192,10 @@ def drained(link: Handle) -> None:
     lib.pn_link_drained(link)
 
 
-def send(link: Handle, tag: bytes, data: bytes, is_settled: bool, rest: bytes = b"") -> Handle:
-    """One transfer on a sending link, of `data` and `rest`."""
+def send(link: Handle, tag: bytes, data: bytes, is_settled: bool) -> Handle:
+    """One transfer on a sending link."""
     delivery = lib.pn_delivery(link, (len(tag), ffi.from_buffer(tag)))
     lib.pn_link_send(link, data, len(data))
-    if rest:
-        lib.pn_link_send(link, rest, len(rest))
     lib.pn_link_advance(link)
     if is_settled:
         lib.pn_delivery_settle(delivery)

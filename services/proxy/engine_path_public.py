@@ -111,12 +111,10 @@ def drained(link: Handle) -> None:
     link.drained()
 
 
-def send(link: Handle, tag: bytes, data: bytes, is_settled: bool, rest: bytes = b"") -> Handle:
-    """One transfer on a sending link, of `data` and `rest`."""
+def send(link: Handle, tag: bytes, data: bytes, is_settled: bool) -> Handle:
+    """One transfer on a sending link."""
     delivery = link.delivery(tag.decode("ascii"))
     link.stream(data)
-    if rest:
-        link.stream(rest)
     link.advance()
     if is_settled:
         delivery.settle()

@@ -9,7 +9,7 @@ refuses each message is tried alone, unless something was published behind it, a
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -17,9 +17,18 @@ from typing import NamedTuple, Protocol
 from proton import Link, Receiver
 
 from lockstep.client.command_batches import Confirmation, RefusedTogether
-from lockstep.core.amqp.sections import address_of, split, split_parts, time_to_live
+from lockstep.core.amqp.sections import (
+    Incoming,
+    address_of,
+    split,
+    split_beginning,
+    split_parts,
+    time_to_live,
+)
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.runtime.big_bytes import BIG_BYTES, joined
+from lockstep.runtime.turns import LeftToThread
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import (
     DECODE_ERROR,
@@ -35,6 +44,7 @@ from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
 from services.proxy.input_room import MESSAGE_BYTES, InputRoom
 from services.proxy.nodes import Target
+from services.proxy.steps import Work
 from services.proxy.traffic import End, Traffic, end_of
 
 _SHARED_REFUSALS = {ErrorCode.QUEUE_FULL, ErrorCode.TOO_LARGE, ErrorCode.INVALID_ARGUMENT}
@@ -110,11 +120,17 @@ class IncomingLink:
         """What was published last, if it is not answered."""
         self._waiting: deque[_Unrouted] = deque()
         self._unanswered = 0
+        self._is_ending = False
+        """What its client has said and was not taken does not happen."""
         self._is_over = False
 
     def open(self) -> None:
         """Gives its first credit."""
         path.grant(self._handle, self._window)
+
+    def expect_end(self) -> None:
+        """Its connection ends, by what its client has not said: `end` follows."""
+        self._is_ending = True
 
     def end(self, *, is_lost: bool) -> None:
         """The link is gone: what is under way happens, and nobody hears of it. `is_lost`: its client has not ended it, and sends
@@ -134,26 +150,66 @@ class IncomingLink:
 
     # --- what comes ---
 
-    def receive(self) -> None:
-        """Takes what came of the one transfer that the engine has told of, and nothing that came behind it."""
+    def receive(self) -> Work | None:
+        """Takes what came of the one transfer that the engine has told of, and nothing that came behind it. Answers what is left
+        to do for it before that.
+        """
         got = None if self._is_over else path.receive(self._handle)
         if got is None:
-            return
+            return None
         if got.is_aborted:
             self._drop_parts()
             self._refill()
-            return
+            return None
         if got.is_partial or self._parts:
             if not self._collect(got.data) or got.is_partial:
-                return
+                return None
+            if self._parts_bytes >= BIG_BYTES:
+                return self._take_big(got.delivery, got.is_settled)
             data, *rest = self._parts
             self._drop_parts()
             self._take(got.delivery, data, got.is_settled, rest)
         else:
             self._take(got.delivery, got.data, got.is_settled)
+        self._check_credit()
+        return None
+
+    def _check_credit(self) -> None:
         if self._unanswered > self._window:
             text = f"more than the {self._window} transfers that there was credit for"
             self._owner.end_link(self._link, Condition(TRANSFER_LIMIT, text))
+
+    def _take_big(self, delivery: Handle, is_settled: bool) -> Work:
+        """All of a message that it takes long to put together: its link may end meanwhile, by what its client has not said."""
+        parts, transaction = self._parts, self._open_transaction_of(delivery)
+        incoming: Incoming | None = None
+        refusal: Condition | None = None
+        try:
+            incoming = yield from _split_big(parts)
+        except Rejected as error:
+            refusal = Condition(DECODE_ERROR, error.message)
+        if self._is_over or self._is_ending:
+            if transaction is not None:
+                transaction.fail(Rejected(ErrorCode.ILLEGAL_STATE, "a message lost its link"))
+            return
+        self._drop_parts()
+        if refusal is not None:
+            self._refuse(delivery, is_settled, transaction, refusal)
+            return
+        data, *rest = parts
+        self._take(delivery, data, is_settled, rest, incoming)
+        # Not with the turn in which it came.
+        self.flush()
+        self._check_credit()
+
+    def _open_transaction_of(self, delivery: Handle) -> AmqpTransaction | None:
+        """None also for what is none, or not known."""
+        if path.remote_state(delivery) != StateCode.TRANSACTIONAL:
+            return None
+        try:
+            return self._transaction_of(delivery)
+        except Rejected:
+            return None
 
     def _collect(self, data: bytes) -> bool:
         self._parts.append(data)
@@ -171,13 +227,21 @@ class IncomingLink:
         self._parts = []
         self._parts_bytes = 0
 
-    def _take(self, delivery: Handle, data: bytes, is_settled: bool, rest: Sequence[bytes] = ()) -> None:
-        """`data` is all of it, or its beginning."""
+    def _take(
+        self,
+        delivery: Handle,
+        data: bytes,
+        is_settled: bool,
+        rest: Sequence[bytes] = (),
+        incoming: Incoming | None = None,
+    ) -> None:
+        """`data` is all of it, or its beginning; `incoming`: what it is, if that is known."""
         transaction, address = None, ""
         try:
             if path.remote_state(delivery) == StateCode.TRANSACTIONAL:
                 transaction = self._transaction_of(delivery)
-            incoming = split_parts((data, *rest)) if rest else split(data)
+            if incoming is None:
+                incoming = split_parts((data, *rest)) if rest else split(data)
             properties, body, is_durable, ttl_ms, absolute_expiry_ms, priority = incoming
             if self._target is None:
                 address = address_of(properties) or ""
@@ -381,3 +445,14 @@ class IncomingLink:
             # A client that says that it has used more credit than it had gets no more for it.
             path.grant(self._handle, min(missing, self._window))
             self._owner.wrote()
+
+
+def _split_big(parts: Sequence[bytes]) -> Generator[LeftToThread, None, Incoming]:
+    """As `split_parts`, in steps."""
+    first, *rest = parts
+    incoming = split_beginning(first, sum(map(len, parts)))
+    if incoming is None:
+        whole = yield from joined(parts)
+        return split(whole)
+    body = yield from joined((incoming.body, *rest))
+    return incoming._replace(body=body)

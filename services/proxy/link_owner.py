@@ -53,6 +53,8 @@ class LinkOwner:
         self.reclaims = worker.reclaims
         self.returning = worker.returning
         self.traffic = worker.traffic
+        self.deliveries_sent = 0
+        """To the client, on all links that there were."""
         self.input_room = input_room
         self.deliveries = DeliveryRoom(worker.deliveries, worker.settings.limits.waiting_bytes_max)
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)

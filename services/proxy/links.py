@@ -36,6 +36,7 @@ from services.proxy.nodes import Nodes
 from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.output_room import OutputRoom
 from services.proxy.settings import ProxyLimits
+from services.proxy.steps import Work
 from services.proxy.termini import answer_coordinator
 
 ProxyLink = IncomingLink | OutgoingLink | CoordinatorLink
@@ -92,8 +93,10 @@ class Links:
 
     # --- what comes on them ---
 
-    def delivered(self, handle: Handle, delivery: Handle) -> None:
-        """Transfers came in on a link, or the client said something of a delivery."""
+    def delivered(self, handle: Handle, delivery: Handle) -> Work | None:
+        """Transfers came in on a link, or the client said something of a delivery. Answers what is left to do for it, before the
+        client is heard again.
+        """
         known = self._attached.get(handle)
         made = known[0] if known is not None else None
         if made is None:
@@ -103,7 +106,10 @@ class Links:
                 self._stray(handle, known)
         else:
             self._owner.touched(made)
+            if isinstance(made, IncomingLink):
+                return made.receive()
             made.receive()
+        return None
 
     def _stray(self, handle: Handle, known: tuple[ProxyLink | None, Link] | None) -> None:
         """A delivery on a link that takes none: not yet, not any more, or never."""
@@ -321,6 +327,8 @@ class Links:
                 if isinstance(made, OutgoingLink):
                     ended = asyncio.get_running_loop().create_future()
                     self._owner.returning.note(made.source.queue, ended)
+                elif isinstance(made, IncomingLink):
+                    made.expect_end()
                 has_failed = is_lost and not (is_our_own and isinstance(made, OutgoingLink))
                 self._ending.append((made, has_failed, ended))
 

@@ -33,8 +33,8 @@ from services.proxy.traffic import Traffic
 _log = logging.getLogger("lockstep.proxy")
 
 _BIG_BYTES = 256 * 1024
-"""From this size on a body is not put together with what is before it, and if it is not settled when it is sent the engine is
-given it in pieces of so much, each in another step."""
+"""From this size on a body is not put together with what is before it, and the engine is given it in pieces of so much, each in
+another step."""
 _SIZE_FIRST = 512 * 1024
 """Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
 
@@ -44,6 +44,7 @@ class Owner(client_deliveries.Owner, Protocol):
 
     traffic: Traffic
     deliveries: DeliveryRoom
+    deliveries_sent: int
 
     def room(self, link: Handle) -> int: ...
     def held_up(self, link: "OutgoingLink") -> None: ...
@@ -117,11 +118,7 @@ class OutgoingLink:
             return
         self._is_over = True
         self.source.session.stop_consuming(self._consumer)
-        aborted, self._begun, self._rest = self._begun, None, memoryview(b"")
-        if aborted is not None:
-            # What its client has of it is not to pass for the whole.
-            path.abort(aborted)
-        sent = self._deliveries.end(aborted)
+        sent = self._deliveries.end(self._abort() if self._begun is not None else None)
         waiting = self._take_waiting()
         if self.source.is_browser:
             return
@@ -132,6 +129,12 @@ class OutgoingLink:
             for epoch, positions in sent.items():
                 waiting[epoch] = [*positions, *waiting.get(epoch, ())]
         self._give_all(waiting, Disposition.RELEASE)
+
+    def _abort(self) -> Handle:
+        """Of what is being sent its client is not to take what it has for the whole."""
+        aborted, self._begun, self._rest = self._begun, None, memoryview(b"")
+        path.abort(aborted)
+        return aborted
 
     def settle_left(self) -> tuple[Handle, Iterator[None]]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
@@ -279,6 +282,12 @@ class OutgoingLink:
         )
         if not self._waiting:
             self._hold(0)
+        if self._is_presettled and self._begun is not None and not self.source.is_browser:
+            its_epoch, position = self._deliveries.sent[self._begun]
+            if its_epoch == epoch and position in gone:
+                # It comes again, as another one: its client is not to have it twice.
+                self._deliveries.drop(self._abort())
+                self._owner.wrote()
         self._deliveries.void(epoch, gone)
         self._owner.reclaims.void(self.source.queue, epoch, gone)
         self._balance()
@@ -360,12 +369,12 @@ class OutgoingLink:
                 continue
             gave += length
             tag += 1
-            if is_big and not is_settled:
+            if is_big:
                 delivery = self._begun = path.begin(handle, b"%d" % tag, data)
                 self._rest, count = memoryview(body), 1  # Nothing else comes before its end.
             else:
-                delivery = path.send(handle, b"%d" % tag, data, is_settled, body if is_big else b"")
-            if not is_settled:
+                delivery = path.send(handle, b"%d" % tag, data, is_settled)
+            if is_big or not is_settled:
                 sent[delivery] = epoch, message.position
             elif not is_browser:
                 accepted.setdefault(epoch, []).append(message.position)
@@ -375,6 +384,7 @@ class OutgoingLink:
         if is_browser and gave:
             self._shown = message.position
         self._owner.traffic.messages_out += tag - self._next_tag
+        self._owner.deliveries_sent += tag - self._next_tag
         self._next_tag = tag
         if count > 0 or self._begun is not None:
             self._owner.held_up(self)
@@ -397,7 +407,11 @@ class OutgoingLink:
             return
         path.finish(self._handle)
         delivery, self._begun = self._begun, None
-        if self._is_answered_early:
+        if self._is_presettled:
+            epoch, position = self._deliveries.settle(delivery)
+            if not self.source.is_browser:
+                self._give_all({epoch: [position]}, Disposition.ACCEPT)
+        elif self._is_answered_early:
             self._is_answered_early = False
             if self._deliveries.disposition(delivery):
                 self.flush()
@@ -430,6 +444,8 @@ class OutgoingLink:
         if delivery not in self._deliveries.sent and self._has_foreign():
             return False
         if self._begun is not None and delivery == self._begun:
+            if self._is_presettled:
+                return True  # It is settled with its end, whatever its client says of it.
             if path.remote_state(delivery) != StateCode.TRANSACTIONAL:
                 self._is_answered_early = True
                 return True

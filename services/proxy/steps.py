@@ -4,19 +4,28 @@ Law: a step ends by the processor time that it has taken, and only where its wor
 way may find things as they are. How much one client says at once makes more steps, and no longer ones.
 """
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from time import thread_time
+from typing import Any
+
+from lockstep.runtime.turns import LeftToThread, give_way
 
 STEP_SECONDS = 0.005
 """Of processor time: a quarter of what a step may take, for what is behind its last look at the clock."""
+Work = Iterator[LeftToThread]
+"""It yields where a step may end, and where it has left something to a thread: its next step is behind that."""
 
 
-def go_on(work: Iterator[None]) -> bool:
-    """One step of a work, which yields where a step may end; answers whether it is done. Nobody looks at the clock before it
-    yields first: what is short costs nothing by this."""
+def go_on(work: Work, left: Callable[[Future[Any]], None] | None = None) -> bool:
+    """One step of a work; answers whether it is done. Nobody looks at the clock before it yields first: what is short costs
+    nothing by this. `left` is told what the step leaves to a thread; it ends with that.
+    """
     end = 0.0
-    for _ in work:
+    for in_thread in work:
+        if in_thread is not None and left is not None:
+            left(in_thread)
+            return False
         now = thread_time()
         if not end:
             end = now + STEP_SECONDS
@@ -25,7 +34,8 @@ def go_on(work: Iterator[None]) -> bool:
     return True
 
 
-async def in_steps(work: Iterator[None]) -> None:
+async def in_steps(work: Work) -> None:
     """Does all of a work; others have their turn between its steps."""
-    while not go_on(work):
-        await asyncio.sleep(0)
+    left: list[Future[Any]] = []
+    while not go_on(work, left.append):
+        await give_way(left.pop() if left else None)

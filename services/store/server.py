@@ -18,7 +18,8 @@ import grpc.aio
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
-from lockstep.core.store_protocol import AnyStoreAnswer, StateChunk
+from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, StateChunk
+from lockstep.runtime.big_bytes import BIG_BYTES
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
 from lockstep.runtime.loop_watch import watching
@@ -28,8 +29,9 @@ from lockstep.runtime.process import CannotStart, bind, spawn
 from lockstep.runtime.pulses import PULSE_SECONDS
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.rpc import Context, hear, service, stream_stream, unary, unary_stream
-from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
+from lockstep.runtime.store_codec import HEARTBEAT, decode_long_request, decode_request, encode_answer
 from lockstep.runtime.tracing import tracing
+from lockstep.runtime.turns import in_turns
 from lockstep.runtime.wire import Serialized
 from lockstep.transport.stream import MOVED_BYTES, size_of
 from lockstep.wire.v1 import store_pb2
@@ -194,10 +196,16 @@ class StoreServer:
 
     async def _read_requests(self, stream: int, writer: _Writer) -> None:
         set_name = SetName("")
+        long: list[bytes | memoryview] = []
 
         def take(data: bytes | memoryview) -> bool:
+            if len(data) >= BIG_BYTES:
+                long.append(data)
+                return False
+            return said(decode_request(data))
+
+        def said(request: AnyStoreRequest | None) -> bool:
             nonlocal set_name
-            request = decode_request(data)
             if request is None:
                 self._say_heartbeat(writer.outbox)
                 return True
@@ -211,6 +219,8 @@ class StoreServer:
 
         try:
             while await hear(writer.context, take):
+                if long and said(await in_turns(decode_long_request(long.pop()))):
+                    continue
                 writer.is_waiting = True
                 await self._wait_for_room(set_name)
                 writer.is_waiting = False

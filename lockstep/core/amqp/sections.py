@@ -84,13 +84,21 @@ _sent_headers: dict[tuple[bytes, bool, int], tuple[bytes, bytes, bytes]] = {}
 def split_parts(parts: Sequence[bytes]) -> Incoming:
     """As `split` of what came in parts, at least one; a body that begins in the first is copied once. Raises `Rejected`."""
     first, *rest = parts
-    try:
-        incoming = split(first, sum(map(len, parts)))
-    except (Rejected, IndexError):
-        return split(b"".join(parts))  # It is malformed, or more than its body lies in others.
-    if not incoming.body:
+    incoming = split_beginning(first, sum(map(len, parts)))
+    if incoming is None:
         return split(b"".join(parts))
     return incoming._replace(body=b"".join((incoming.body, *rest)))
+
+
+def split_beginning(first: bytes, whole_bytes: int) -> Incoming | None:
+    """As `split` of a message of so many bytes that begins with `first`, with what of the body is there; None: the message is
+    malformed, or more than its body lies behind that.
+    """
+    try:
+        incoming = split(first, whole_bytes)
+    except (Rejected, IndexError):
+        return None
+    return incoming if incoming.body else None
 
 
 def split(raw: bytes, whole_bytes: int = 0) -> Incoming:

@@ -8,7 +8,9 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.clock import Now
+from lockstep.core.commands import PublishCommand
 from lockstep.core.effects import (
     AnyEffect,
     CloseBackupStream,
@@ -70,6 +72,7 @@ from lockstep.core.server_messages import (
     HeartbeatAnswered,
     SessionAttached,
 )
+from lockstep.runtime.big_bytes import BIG_BYTES
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
@@ -440,3 +443,41 @@ async def test_a_client_that_does_not_read_loses_its_stream_and_what_waited_for_
                 await asyncio.sleep(0.05)
         assert waiting.bytes_waiting == 0
         assert node.sessions.streams == 0
+
+
+async def test_big_frames_keep_their_place_between_small_ones(node: Node) -> None:
+    stream = await subscribed(node)
+    bodies = [b"first", bytes(3 * BIG_BYTES), b"between", b"x" * BIG_BYTES, b"last"]
+    for body in bodies:
+        await node.do(TellBackup(ORDERS, stream, frames(body)))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(found := bodies_heard(node)) < len(bodies):
+            await asyncio.sleep(0.005)
+    assert found == bodies
+
+
+def bodies_heard(node: Node) -> list[bytes]:
+    """Of frames, by the backup."""
+    heard = [given.message for given in node.core.heard if isinstance(given, PrimarySaid)]
+    return [pair[0] for message in heard if isinstance(message, Frames) for pair in message.frames]
+
+
+async def test_big_publishes_keep_their_place_between_small_ones(node: Node) -> None:
+    bodies = [b"first", bytes(3 * BIG_BYTES), b"between", b"x" * BIG_BYTES, b"last"]
+    async with connect(node) as client:
+        await attached(node, client)
+        for number, body in enumerate(bodies, 1):
+            await client.say(PublishCommand(number, "", "q", AlikeMessages((body,))))
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(found := bodies_said(node)) < len(bodies):
+                await asyncio.sleep(0.005)
+    assert found == bodies
+
+
+def bodies_said(node: Node) -> list[bytes]:
+    """By a client, in publishes of one message."""
+    said = [
+        message for given in node.core.heard if isinstance(given, ClientSaid) for message in given.messages
+    ]
+    return [message.messages[0].body for message in said if isinstance(message, PublishCommand)]

@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
 from lockstep.runtime.session_codec import decode_in_steps
+from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import Serialized
 
 
@@ -18,13 +19,7 @@ def whole(serialized: Serialized) -> bytes:
 
 def decoded(data: bytes | memoryview) -> tuple[SetName, tuple[ClientMessage, ...]]:
     """What a client says, after all steps."""
-    steps = decode_in_steps(data)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            said: tuple[SetName, tuple[ClientMessage, ...]] = end.value
-            return said
+    return at_once(decode_in_steps(data))
 
 
 def reserialized(kind: type[Message], data: bytes) -> bytes:

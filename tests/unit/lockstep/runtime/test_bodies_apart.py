@@ -14,8 +14,10 @@ from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.runtime import bodies_apart
+from lockstep.runtime.big_bytes import BIG_BYTES, PART_BYTES
 from lockstep.runtime.bodies_apart import LOOKED_BYTES_MIN, BodiesApart
 from lockstep.runtime.session_codec import encode_request
+from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import PIECES_BYTES_MIN
 from lockstep.wire.v1 import session_pb2 as pb
 from tests.unit.lockstep.runtime.serialized import decoded, reserialized, whole
@@ -70,7 +72,7 @@ def read(data: bytes) -> pb.SessionRequest:
         patch.object(bodies_apart, "PIECES_BYTES_MIN", BIG),
         patch.object(bodies_apart, "LOOKED_BYTES_MIN", 0),
     ):
-        rest, found = REQUEST.take_from(data)
+        rest, found = at_once(REQUEST.take_from(data))
     message = pb.SessionRequest.FromString(bytes(rest))
     for place, of_message in found.items():
         one = message.messages[place]
@@ -166,7 +168,7 @@ def test_where_all_fields_are_small_they_are_left_to_the_parser() -> None:
     small = c.PublishCommand(1, "", "q", AlikeMessages((b"x" * 200,) * 9_999 + (b"x" * PIECES_BYTES_MIN,)))
     data = whole(encode_request(SET, [small]))
     assert len(data) > LOOKED_BYTES_MIN
-    assert REQUEST.take_from(data) == (data, {})
+    assert at_once(REQUEST.take_from(data)) == (data, {})
     assert decoded(data) == (SET, (small,))
 
 
@@ -185,3 +187,13 @@ def test_fields_are_counted_beside_a_big_body() -> None:
     with pytest.raises(UnsayableError) as raised:
         check_sayable(SET, c.PublishCommand(1, "", "q", AlikeMessages((bytes(5 << 20),), headers=headers)))
     assert raised.value.code is ErrorCode.TOO_LARGE
+
+
+def test_no_step_copies_more_of_bodies_than_a_little() -> None:
+    medium = (bytes(BIG_BYTES - 1),) * 4
+    encoded = whole(
+        encode_request(SET, [c.PublishCommand(1, "", "q", AlikeMessages((bytes(3 * BIG_BYTES), *medium)))])
+    )
+    steps = list(REQUEST.take_from(memoryview(encoded)))
+    assert len(steps) >= 3 * BIG_BYTES // PART_BYTES + len(medium)
+    assert len([left for left in steps if left is not None]) == 1, "what is big is put together by a thread"

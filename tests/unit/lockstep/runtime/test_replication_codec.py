@@ -42,6 +42,7 @@ from lockstep.runtime.handed_over_codec import (
 )
 from lockstep.runtime.replication_codec import (
     decode_acknowledge,
+    decode_long_to_backup,
     decode_subscribe,
     decode_to_backup,
     encode_acknowledge,
@@ -109,7 +110,7 @@ to_backup = st.one_of(
 @given(to_backup)
 def test_every_message_to_a_backup_comes_back(message: ToBackup) -> None:
     (data,) = encode_to_backup([message], 1 << 20)
-    assert decode_to_backup(whole(data)) == message
+    assert decode_to_backup(whole(data)) == message == at_once(decode_long_to_backup(whole(data)))
 
 
 @given(
@@ -175,6 +176,8 @@ def test_garbage_is_refused_and_nothing_else_is_raised(data: bytes) -> None:
     for decode in (decode_to_backup, decode_subscribe, decode_acknowledge):
         with contextlib.suppress(Rejected):
             decode(data)
+    with contextlib.suppress(Rejected):
+        at_once(decode_long_to_backup(data))
 
 
 @given(st.lists(st.sampled_from((0, 1, 20_000, 70_000)), min_size=1, max_size=4))

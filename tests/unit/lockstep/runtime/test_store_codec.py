@@ -37,10 +37,13 @@ from lockstep.runtime.store_client import join_appends
 from lockstep.runtime.store_codec import (
     HEARTBEAT,
     decode_answer,
+    decode_long_answer,
+    decode_long_request,
     decode_request,
     encode_answer,
     encode_request,
 )
+from lockstep.runtime.turns import at_once
 from lockstep.wire.v1 import store_pb2
 from tests.unit.lockstep.runtime.serialized import whole
 
@@ -95,12 +98,14 @@ ANSWERS: list[AnyStoreAnswer] = [
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 def test_a_request_comes_back_as_it_was(request_: AnyStoreRequest) -> None:
-    assert decode_request(whole(encode_request(request_))) == request_
+    data = whole(encode_request(request_))
+    assert decode_request(data) == request_ == at_once(decode_long_request(data))
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
 def test_an_answer_comes_back_as_it_was(answer: AnyStoreAnswer) -> None:
-    assert decode_answer(whole(encode_answer(answer))) == answer
+    data = whole(encode_answer(answer))
+    assert decode_answer(data) == answer == at_once(decode_long_answer(data))
 
 
 @pytest.mark.parametrize("sizes", [(20_000,), (5, 20_000, 0, 70_000)])
@@ -108,14 +113,14 @@ def test_big_frames_come_back_as_small_ones_do(sizes: tuple[int, ...]) -> None:
     frames = tuple(bytes([number]) * size for number, size in enumerate(sizes))
     request = AppendFrames(*HEAD, frames, LogIndex(0))
     encoded = encode_request(request)
-    assert decode_request(whole(encoded)) == request
+    assert decode_request(whole(encoded)) == request == at_once(decode_long_request(whole(encoded)))
     assert any(piece is frames[-1] for piece in encoded), "it is copied"
     with pytest.raises(Rejected):
         decode_request(whole(encoded)[:-1])
     for items in ((), (StateItem(b"key", b"value", True),)):
         chunk = StateChunk(*HEAD, items, frames)
         answered = encode_answer(chunk)
-        assert decode_answer(whole(answered)) == chunk
+        assert decode_answer(whole(answered)) == chunk == at_once(decode_long_answer(whole(answered)))
         assert any(piece is frames[-1] for piece in answered), "it is copied"
 
 
@@ -130,6 +135,10 @@ def test_any_bytes_are_a_message_or_rejected(data: bytes) -> None:
     for decode in (decode_request, decode_answer):
         with suppress(Rejected):
             decode(data)
+    with suppress(Rejected):
+        at_once(decode_long_request(data))
+    with suppress(Rejected):
+        at_once(decode_long_answer(data))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 81, "a\nb"])

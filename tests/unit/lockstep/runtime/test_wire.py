@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.errors import Rejected
 from lockstep.runtime import wire
+from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import PIECES_BYTES_MIN, BytesWithin, parse
 from lockstep.wire.v1.primary_pb2 import SubscribeResponse
 from tests.unit.lockstep.runtime.serialized import reserialized, whole
@@ -68,6 +69,8 @@ def read(data: bytes) -> SubscribeResponse:
     """With what was split from it put behind again."""
     with patch.object(wire, "PIECES_BYTES_MIN", 0):
         rest, (values,) = DURABLE.split_from(data)
+    in_steps, (of_steps,) = at_once(DURABLE.split_in_steps(data))
+    assert (in_steps, [*of_steps]) == (rest, [*values])
     message = parse(SubscribeResponse(), rest)
     if values:
         message.frames.durable.extend(values)

@@ -135,6 +135,7 @@ class Rig:
         self.is_read = True
         """The client takes what is written."""
         self.traffic = Traffic()
+        self.deliveries_sent = 0
         self.transactions: dict[bytes, AmqpTransaction] = {}
         self.works: list[RecordedWork] = []
         """Behind them, in the order of their begins."""

@@ -29,6 +29,7 @@ WINDOW = 10
 PLENTY = 100_000
 STEP_SECONDS = 0.02
 """Of processor time."""
+PRESETTLED: dict[str, Any] = {"snd_settle_mode": codec.ubyte(1)}
 
 
 class Queue(StubSet):
@@ -126,9 +127,9 @@ def bodies(frames: Sequence[Frame], handle: int = 0) -> list[bytes]:
     return list(whole.values())
 
 
-async def begin_big(client: RawClient) -> list[Frame]:
+async def begin_big(client: RawClient, **attached: Any) -> list[Frame]:
     """The window is closed in the middle of the big one."""
-    await client.attach_receiver("r", "queue")
+    await client.attach_receiver("r", "queue", **attached)
     client.send(credit(0, 10, incoming_window=WINDOW))
     frames = await transfers(client, WINDOW)
     assert frames[-1]["more"]
@@ -254,7 +255,54 @@ async def test_a_drain_in_the_middle_is_answered_behind_the_rest(client: RawClie
     assert [len(body) > BIG for body in bodies(frames)] == [False, True, False]
 
 
-async def test_no_step_is_long_by_a_big_delivery() -> None:
+async def test_a_big_delivery_that_is_settled_when_it_is_sent_is_so_with_its_end(
+    client: RawClient, session: Session
+) -> None:
+    frames = await begin_big(client, **PRESETTLED)
+    await until(session, ([1], Disposition.ACCEPT))
+    client.say("disposition", role=True, first=1, last=1, settled=True, state=composite("released"))
+    client.send(opened())
+    frames += await ends(client, 2)
+    assert [len(body) > BIG for body in bodies(frames)] == [False, True, False]
+    last_of_each = [frame["settled"] for frame in frames if not frame["more"]]
+    assert last_of_each == [True] * 3
+    await until(session, ([1], Disposition.ACCEPT), ([2], Disposition.ACCEPT), ([3], Disposition.ACCEPT))
+
+
+@pytest.mark.parametrize(
+    "said", [performative("detach", handle=0, closed=True), None], ids=["detach", "lost"]
+)
+async def test_one_whose_link_ends_in_the_middle_goes_back(
+    client: RawClient, session: Session, said: bytes | None
+) -> None:
+    await begin_big(client, **PRESETTLED)
+    if said is None:
+        client.abort()
+        returned = [([2], Disposition.FAIL), ([3], Disposition.RELEASE)]
+    else:
+        client.send(said, opened())
+        await client.expect("detach")
+        returned = [([2, 3], Disposition.RELEASE)]
+    await until(session, ([1], Disposition.ACCEPT), *returned)
+
+
+async def test_one_that_is_void_in_the_middle_is_aborted_and_comes_again(
+    client: RawClient, session: Session
+) -> None:
+    """Nobody asks the client whether it has it: it would have it twice."""
+    frames = await begin_big(client, **PRESETTLED)
+    session.queue.port.void(EPOCH, (QueuePosition(2), QueuePosition(3)))
+    session.queue.port.deliver("queue", EPOCH, tuple(session.queue.messages[1:]))
+    client.send(opened())
+    frames += await ends(client, 3)
+    ended = [frame["aborted"] for frame in frames if not frame["more"] or frame["aborted"]]
+    assert [bool(is_aborted) for is_aborted in ended] == [False, True, False, False]
+    assert [len(body) > BIG for body in bodies(frames)][-2:] == [True, False]
+    await until(session, ([1], Disposition.ACCEPT), ([2], Disposition.ACCEPT), ([3], Disposition.ACCEPT))
+
+
+@pytest.mark.parametrize("is_presettled", [False, True])
+async def test_no_step_is_long_by_a_big_delivery(is_presettled: bool) -> None:
     rig, transport = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",))), FakeTransport()
     rig.worker.nodes = stub_nodes(Session(20 * 1024 * 1024, 33 * 1024 * 1024))
     socket = rig.worker.socket(None)
@@ -266,7 +314,7 @@ async def test_no_step_is_long_by_a_big_delivery() -> None:
         + AMQP_HEADER
         + performative("open", container_id="big", max_frame_size=FRAME_BYTES)
         + begin(incoming_window=PLENTY)
-        + attach_receiver("r", "queue")
+        + attach_receiver("r", "queue", **(PRESETTLED if is_presettled else {}))
         + credit(0, 10, incoming_window=PLENTY)
     )
     longest = 0.0

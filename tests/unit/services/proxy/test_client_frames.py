@@ -1,12 +1,14 @@
 """What is seen of a client's frames on their way to the engine."""
 
 from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.proxy.client_frames import ClientFrames
+from services.proxy.client_frames import TOLD_AT_ONCE, ClientFrames
 from services.proxy.core.addresses import has_control_characters
 from tests.amqp import codec
 from tests.amqp.codec import composite, performative
@@ -21,6 +23,11 @@ TRANSFER = performative(
 )
 
 
+def new_frames(sent: int = 1 << 20) -> ClientFrames:
+    """Of a client that got so many deliveries."""
+    return ClientFrames(FRAME_BYTES_MAX, lambda: sent)
+
+
 def parts_of(frames: ClientFrames, data: bytes) -> list[bytes]:
     """What the engine gets of it, look by look."""
     parts = []
@@ -32,7 +39,7 @@ def parts_of(frames: ClientFrames, data: bytes) -> list[bytes]:
 
 def look(*pieces: bytes) -> tuple[bytes, list[str]]:
     """What the engine gets of these, behind the header, and who acquires in a transaction."""
-    frames = ClientFrames(FRAME_BYTES_MAX)
+    frames = new_frames()
     given = b"".join(part for piece in (codec.AMQP_HEADER, *pieces) for part in parts_of(frames, piece))
     assert given.startswith(codec.AMQP_HEADER)
     return given[len(codec.AMQP_HEADER) :], frames.take_acquiring()
@@ -160,7 +167,7 @@ def test_it_holds_back_no_more_than_a_frame_may_have() -> None:
     ],
 )
 def test_a_drain_of_no_credit_is_told_once(flow: bytes, expected: bool) -> None:
-    frames = ClientFrames(FRAME_BYTES_MAX)
+    frames = new_frames()
     frames.look(codec.AMQP_HEADER + OPEN + flow + TRANSFER)
     assert frames.take_drains_nothing() is expected
     assert not frames.take_drains_nothing()
@@ -169,7 +176,7 @@ def test_a_drain_of_no_credit_is_told_once(flow: bytes, expected: bool) -> None:
 @given(st.integers(1, 400), st.integers(1, 2_000))
 def test_a_look_takes_some_attaches_and_leaves_the_rest_in_order(count: int, size: int) -> None:
     data = b"".join(attach_receiver(f"r{number}", "q\0", number) + TRANSFER for number in range(count))
-    frames = ClientFrames(FRAME_BYTES_MAX)
+    frames = new_frames()
     frames.look(codec.AMQP_HEADER)
     parts = [part for at in range(0, len(data), size) for part in parts_of(frames, data[at : at + size])]
     assert b"".join(parts) == data.replace(b"q\0", b"q\1")
@@ -178,7 +185,7 @@ def test_a_look_takes_some_attaches_and_leaves_the_rest_in_order(count: int, siz
 
 def test_transfers_and_outcomes_are_looked_at_in_one_go() -> None:
     said = performative("disposition", role=True, first=0, settled=True) + credit(0, 10)
-    frames = ClientFrames(FRAME_BYTES_MAX)
+    frames = new_frames()
     frames.look(codec.AMQP_HEADER)
     assert frames.look((TRANSFER + said) * 1_000) == (TRANSFER + said) * 1_000
     assert not frames.take_rest()
@@ -241,6 +248,77 @@ def test_the_links_of_a_session_are_detached_once() -> None:
     ],
 )
 def test_an_attach_without_a_handle_of_its_own_is_noticed(frames: bytes, is_lost: bool) -> None:
-    seen = ClientFrames(FRAME_BYTES_MAX)
+    seen = new_frames()
     parts_of(seen, codec.AMQP_HEADER + frames)
     assert seen.has_lost_handle is is_lost
+
+
+def disposition(first: int, last: int, descriptor: bytes | None = None, *, role: bool = True) -> bytes:
+    given = {"role": role, "first": first, "last": last, "settled": True, "state": composite("accepted")}
+    return codec.frame(composite("disposition", descriptor=descriptor, **given), 3)
+
+
+def dispositions(data: bytes) -> Iterator[tuple[int, list[Any]]]:
+    """Channel and fields of each, however it is described; of the state its name."""
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        described, _ = codec.decode(data[8:size])
+        *fields, state = described.value
+        yield int.from_bytes(data[6:8], "big"), [*fields, codec.named(state).name]
+        data = data[size:]
+
+
+SYMBOLIC, LONG = codec.symbolic("disposition"), b"\x80" + bytes(7) + b"\x15"
+SERIALS = 1 << 32
+
+
+@pytest.mark.parametrize("descriptor", [None, SYMBOLIC, LONG], ids=["short", "symbolic", "long"])
+@pytest.mark.parametrize("first", [0, 1, 300, SERIALS - TOLD_AT_ONCE - 1])
+@pytest.mark.parametrize("is_in_pieces", [False, True])
+def test_an_outcome_of_very_many_deliveries_is_heard_of_some_at_a_time(
+    descriptor: bytes | None, first: int, is_in_pieces: bool
+) -> None:
+    count = 4 * TOLD_AT_ONCE + 7
+    data = TRANSFER + disposition(first, (first + count - 1) % SERIALS, descriptor) + TRANSFER + EMPTY
+    frames = new_frames()
+    frames.look(codec.AMQP_HEADER)
+    pieces = bytes_of(data) if is_in_pieces else [data]
+    parts = [part for piece in pieces for part in parts_of(frames, piece)]
+    whole = b"".join(parts)
+    assert whole.startswith(TRANSFER) and whole.endswith(TRANSFER + EMPTY)
+    said = list(dispositions(whole[len(TRANSFER) : -len(TRANSFER + EMPTY)]))
+    assert {(channel, role, *others) for channel, (role, _, _, *others) in said} == {
+        (3, True, True, "accepted")
+    }
+    numbers = [
+        [(begin + place) % SERIALS for place in range((end - begin) % SERIALS + 1)]
+        for _, (_, begin, end, *_) in said
+    ]
+    assert list(chain(*numbers)) == [(first + place) % SERIALS for place in range(count)]
+    assert max(map(len, numbers)) == TOLD_AT_ONCE
+    assert len([part for part in parts if part]) >= len(said), "each by itself"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        disposition(5, 5 + TOLD_AT_ONCE - 1),
+        disposition(300, 300 + TOLD_AT_ONCE - 1),
+        disposition(5_000, 4_000),
+        disposition(0, SERIALS - 1),
+        disposition(0, 5_000, role=False),
+        performative("disposition", role=True, first=70_000, settled=True),
+        performative("disposition", role=True, first=0, last=codec.ulong(5_000)),
+        performative("disposition", role=True),
+    ],
+    ids=range(8),
+)
+def test_other_outcomes_are_left_as_they_are(said: bytes) -> None:
+    assert look(OPEN + said + TRANSFER)[0] == OPEN + said + TRANSFER
+
+
+def test_nobody_is_told_of_deliveries_that_were_never_sent() -> None:
+    frames = new_frames(3 * TOLD_AT_ONCE)
+    frames.look(codec.AMQP_HEADER)
+    said = list(codec.frames(b"".join(parts_of(frames, disposition(0, SERIALS // 2 - 1)))))
+    assert (len(said), said[-1]["last"]) == (4, 3 * TOLD_AT_ONCE)

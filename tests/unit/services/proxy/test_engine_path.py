@@ -203,7 +203,7 @@ def test_what_is_sent_is_heard_of(pair: Pair) -> None:
     pair.exchange()
     assert path.credit(link) == 3
     first = path.send(link, b"1", b"one", False)
-    second = path.send(link, b"2", b"t", False, b"wo")
+    second = path.send(link, b"2", b"two", False)
     third = path.send(link, b"3", b"three", True)
     pair.exchange()
     assert path.credit(link) == 0
