@@ -228,7 +228,7 @@ class Contents:
         if self._changes.listener is not None:
             self._changes.listener.messages_changed(ids)
         shelves, captures = self.shelves, self._captures
-        run = self._run_of(ids[0]) if isinstance(ids, range) and ids else None
+        run = self._run_of(ids[0]) if type(ids) is range and ids else None
         if run is None:
             for message_id in ids:
                 number = message_id >> SHELF_BITS

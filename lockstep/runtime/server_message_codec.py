@@ -1,7 +1,6 @@
 """One message of a primary to a client on the wire. Answers and deliveries are columns, however many they are."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, assert_never
 
 from msgspec.structs import replace
@@ -25,9 +24,6 @@ from lockstep.runtime.columns import expand, pack
 from lockstep.wire.v1 import session_pb2 as pb
 
 _Wire = pb.ServerMessage
-_POSITION, _PROPERTIES, _BODY = attrgetter("position"), attrgetter("properties"), attrgetter("body")
-_DELIVERY_COUNT, _EXPIRES_MS = attrgetter("delivery_count"), attrgetter("expires_ms")
-_IS_DURABLE, _ASIDE = attrgetter("is_durable"), attrgetter("aside")
 
 
 def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) -> Sequence[bytes] | None:
@@ -123,13 +119,15 @@ def _fill_batch(
     messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage.Batch
 ) -> Sequence[bytes] | None:
     """Returns the bodies that it is left without, if they are big."""
-    batch.positions.extend(map(_POSITION, messages))
-    apart = fill_bodies(list(map(_BODY, messages)), batch.bodies)
-    batch.properties.extend(pack(list(map(_PROPERTIES, messages)), b""))
-    batch.delivery_counts.extend(pack(list(map(_DELIVERY_COUNT, messages)), 0))
-    batch.expire_ms.extend(pack(list(map(_EXPIRES_MS, messages)), 0))
-    batch.are_durable.extend(pack(list(map(_IS_DURABLE, messages)), False))
-    if any(map(_ASIDE, messages)):
+    # The interpreter reads an attribute in a quarter of the instructions that an `attrgetter` takes.
+    batch.positions.extend([message.position for message in messages])
+    apart = fill_bodies([message.body for message in messages], batch.bodies)
+    batch.properties.extend(pack([message.properties for message in messages], b""))
+    batch.delivery_counts.extend(pack([message.delivery_count for message in messages], 0))
+    batch.expire_ms.extend(pack([message.expires_ms for message in messages], 0))
+    batch.are_durable.extend(pack([message.is_durable for message in messages], False))
+    asides = [message.aside for message in messages]
+    if any(asides):
         batch.asides.extend(
             _Wire.Aside(
                 place=place,
@@ -137,7 +135,7 @@ def _fill_batch(
                 annotations=aside.annotations,
                 priority=aside.priority if aside.priority != PRIORITY_DEFAULT else None,
             )
-            for place, aside in enumerate(map(_ASIDE, messages))
+            for place, aside in enumerate(asides)
             if aside is not None
         )
     return apart
