@@ -130,7 +130,7 @@ def malformed(why: str, at: int) -> Rejected:
 def contents(raw: bytes, at: int, end: int) -> tuple[int, int]:
     """Where the contents of the primitive value whose constructor is at `at` begin and end.
 
-    Raises `Rejected` if that is behind `end`, or there is no primitive value.
+    Raises `Rejected` if that is behind `end`, if `raw` ends amid its size, or there is no primitive value.
     """
     width = WIDTHS[raw[at]] if at < end else _UNKNOWN
     first = at + 1
@@ -139,6 +139,8 @@ def contents(raw: bytes, at: int, end: int) -> tuple[int, int]:
         last = first + raw[at + 1] if first <= end else first
     elif width == SIZE_IN_4:
         first += 4
+        if first > len(raw):
+            raise malformed("a value is cut off", at)
         last = first + int.from_bytes(raw[at + 1 : first], "big")
     elif width >= 0:
         last = first + width

@@ -432,6 +432,16 @@ def test_whatever_is_kept_is_delivered(
         )
 
 
+def assert_cut_as_if_whole(parts: list[bytes]) -> None:
+    try:
+        whole = split(b"".join(parts))
+    except Rejected:
+        with pytest.raises(Rejected):
+            split_parts(parts)
+    else:
+        assert split_parts(parts) == whole
+
+
 @pytest.mark.fuzz
 @given(proton_messages(), st.data())
 def test_what_came_in_parts_is_cut_as_if_it_had_come_whole(message: Message, data: st.DataObject) -> None:
@@ -439,14 +449,30 @@ def test_what_came_in_parts_is_cut_as_if_it_had_come_whole(message: Message, dat
     if data.draw(st.booleans()):
         raw = raw[: data.draw(st.integers(0, len(raw)))] + data.draw(st.binary(max_size=5))
     ends = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=4)))
-    parts = [raw[begin:end] for begin, end in zip([0, *ends], [*ends, len(raw)], strict=True)]
-    try:
-        whole = split(raw)
-    except Rejected:
-        with pytest.raises(Rejected):
-            split_parts(parts)
-    else:
-        assert split_parts(parts) == whole
+    assert_cut_as_if_whole([raw[begin:end] for begin, end in zip([0, *ends], [*ends, len(raw)], strict=True)])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "005377d00000000b",
+        "005377d1000005000102030405",
+        "005377f0000005000102030405",
+        "005376d00000000b",
+        "005375a00161005375b0000005000102030405",
+        "005377a00161005378d10000000b",
+        "00537700a3017841d0000005000102030405",
+        "005373d00000000b",
+        "005377d00000000400000000",
+        "005375a00161005375b00000000162",
+        "005370d000000005000000014100537540",
+    ],
+)
+def test_a_size_of_which_a_part_has_come_is_none_yet(message: str) -> None:
+    """Wherever it is cut: else it would be taken for a smaller one."""
+    raw = bytes.fromhex(message)
+    for cut in range(len(raw) + 1):
+        assert_cut_as_if_whole([raw[:cut], raw[cut:]])
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 300])
