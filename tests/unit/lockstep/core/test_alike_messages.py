@@ -18,7 +18,6 @@ KINDS = st.tuples(
     st.integers(3, 5),
 )
 ALIKE = st.builds(lambda bodies, kind: AlikeMessages(tuple(bodies), *kind), BODIES, KINDS)
-
 SET = SetName("s")
 KEY = LogIndex(7), Epoch(1)
 

@@ -59,19 +59,9 @@ def request(messages: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def bodies_in(message: pb.ClientMessage) -> list[bytes]:
-    kind = message.WhichOneof("message")
-    if kind == "commit":
-        return list(message.commit.last_publish.bodies)
-    return list(message.publish.bodies) if kind == "publish" else []
-
-
 def read(data: bytes) -> pb.SessionRequest:
     """With what was taken from it put back."""
-    with (
-        patch.object(bodies_apart, "PIECES_BYTES_MIN", BIG),
-        patch.object(bodies_apart, "LOOKED_BYTES_MIN", 0),
-    ):
+    with patch.object(bodies_apart, "PIECES_BYTES_MIN", BIG):
         rest, found = at_once(REQUEST.take_from(data))
     message = pb.SessionRequest.FromString(bytes(rest))
     for place, of_message in found.items():

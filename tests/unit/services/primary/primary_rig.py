@@ -145,9 +145,9 @@ class Rig:
         self.unacknowledged: deque[LogIndex] = deque()
         self.notes: list[Note] = []
         self.questions: list[AskDecision] = []
+        """Of prepared branches about their decisions; the test answers them."""
         self.logged: LoggedParticipants | None = ()
         """What the decision log has; None: it does not answer."""
-        """Of prepared branches about their decisions; the test answers them."""
         self.wakes: list[int] = []
         """When it was to be woken; the test does it."""
         self._inputs: deque[AnyInput] = deque()

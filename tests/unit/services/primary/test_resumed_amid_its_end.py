@@ -1,4 +1,4 @@
-"""A client that comes back to a session of which a part has ended already: it has all that it has in hand, or hears otherwise."""
+"""A client that comes back to a session that is amid its end: it has all that it has in hand, or hears otherwise."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from lockstep.core.inputs import Tick
 from lockstep.core.server_messages import AttachRefused, SessionAttached
 from lockstep.runtime.turns import at_once
 from services.primary.core.handing_on import handed_over, roll_back_unfit
-from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
+from tests.unit.services.primary.test_alone import SMALL, turns
 from tests.unit.services.primary.test_handing_on import TO, resume
 
-HELD, PART = 12, 4
+HELD = 12
 
 
 def take_all(rig: Rig, client: RigClient) -> None:
@@ -27,18 +27,24 @@ def time_out(rig: Rig, client: RigClient) -> None:
     rig.boottime_ms += 1000
     rig.feed(Tick(SET))
     client.heard.clear()
+    assert rig.core.is_alone
+
+
+def come_back(client: RigClient) -> None:
+    client.resume()
+    turns(client.rig)
+    assert any(isinstance(message, AttachRefused | SessionAttached) for message in client.heard)
 
 
 @pytest.mark.parametrize("is_consuming", [False, True])
 def test_what_is_in_hand_behind_a_resumption_is_held(is_consuming: bool) -> None:
-    rig = Rig(PrimarySettings(given_back_max=PART))
+    rig = Rig(SMALL)
     client = rig.client(timeout_ms=1000)
     take_all(rig, client)
     time_out(rig, client)
-    client.resume()
+    come_back(client)
     if client.heard_of(AttachRefused):
         return
-    assert client.heard_of(SessionAttached)
     if is_consuming:
         # The rig sees to it that nothing is delivered to whoever has it.
         client.consume("q", credit=HELD)
@@ -50,12 +56,12 @@ def test_what_is_in_hand_behind_a_resumption_is_held(is_consuming: bool) -> None
 
 def test_what_one_consumer_of_a_session_has_in_hand_goes_to_no_other_one_of_it() -> None:
     """As of a proxy, whose session has the consumers of many clients."""
-    rig = Rig(PrimarySettings(given_back_max=PART))
+    rig = Rig(SMALL)
     worker = rig.client(timeout_ms=1000)
     take_all(rig, worker)
     first = dict(worker.in_hand)
     time_out(rig, worker)
-    worker.resume()
+    come_back(worker)
     if worker.heard_of(AttachRefused):
         return
     worker.in_hand = {}
@@ -66,22 +72,23 @@ def test_what_one_consumer_of_a_session_has_in_hand_goes_to_no_other_one_of_it()
 
 @pytest.mark.parametrize("exclusive", [3])
 def test_a_session_that_goes_on_has_its_exclusive_queues(exclusive: int) -> None:
-    rig = Rig(PrimarySettings(given_back_max=15))
+    rig = Rig(SMALL)
     client = rig.client(timeout_ms=1000)
     names = {f"q{number}" for number in range(exclusive)}
     for name in names:
         client.declare(name, is_exclusive=True)
     time_out(rig, client)
-    client.resume()
+    come_back(client)
     if not client.heard_of(AttachRefused):
         assert names <= rig.state.queues.by_name.keys()
 
 
 def test_a_session_that_is_handed_over_amid_its_end_holds_what_its_client_has() -> None:
-    rig = Rig(PrimarySettings(given_back_max=PART))
+    rig = Rig(SMALL)
     client = rig.client(timeout_ms=1000, outlives_hand_over=True)
     take_all(rig, client)
     time_out(rig, client)
+    turns(rig)  # Nothing is handed over before.
     roll_back_unfit(rig.core.context, rig.core.attachments)
     successor = Rig(predecessor=rig, handed=at_once(handed_over(rig.core.context, rig.core.attachments, TO)))
     resume(successor, client)

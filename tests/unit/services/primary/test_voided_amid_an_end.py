@@ -1,17 +1,17 @@
-"""A real client whose session ends in part while it is away: what it still has is its own, or it hears that it is void."""
+"""A real client that comes back while its session ends: what it still has is its own, or it hears that it is void."""
 
 from lockstep.client import session_events as e
 from lockstep.core.inputs import Tick
-from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.client_core import CoreClient
 from tests.unit.services.primary.primary_rig import SET, Rig
+from tests.unit.services.primary.test_alone import SMALL, turns
 
-HELD, PART = 12, 4
+HELD = 12
 
 
 def test_a_message_is_in_the_hands_of_one_consumer() -> None:
     """As those of two clients of one proxy."""
-    rig = Rig(PrimarySettings(given_back_max=PART))
+    rig = Rig(SMALL)
     other = rig.client()
     other.declare("q")
     other.publish("q", *[bytes([number]) for number in range(HELD)])
@@ -25,6 +25,10 @@ def test_a_message_is_in_the_hands_of_one_consumer() -> None:
     client.lose()
     rig.boottime_ms += rig.state.sessions.by_key[client.session].timeout_ms
     rig.feed(Tick(SET))
+    assert rig.core.is_alone
+    client.pass_time(100)
+    client.write()
+    turns(rig)
     client.core.grant(2, HELD)
     client.come_back()
     for _ in range(10):
