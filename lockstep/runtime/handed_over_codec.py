@@ -42,6 +42,7 @@ _JOINED_BYTES = 64 << 10
 """Pieces are joined to so many bytes: few of them are written faster."""
 PARSED_BYTES = 4 << 10
 """So much is parsed in one go, or one field if that has no parts."""
+_VARINT_BYTES_MAX = 10
 
 
 def encode_handed_over(message: HandedOver) -> Generator[None, None, Serialized]:
@@ -201,9 +202,10 @@ class _Taken:
         for start, behind in packed:
             while start < behind:
                 part = min(start + PARSED_BYTES, behind)
-                while data[part - 1] > 0x7F:
+                most = min(part + _VARINT_BYTES_MAX, behind)
+                while part < most and data[part - 1] > 0x7F:
                     part += 1
-                some = _POSITIONS_HEAD + varint(part - start) + bytes(data[start : min(part, behind)])
+                some = _POSITIONS_HEAD + varint(part - start) + bytes(data[start:part])
                 self._add(holder.session, holder.queue, parse(_Response.HeldMessages(), some).positions)
                 start = part
                 yield

@@ -1,6 +1,7 @@
 """Replication codec: what was encoded comes back, frames are joined, and garbage is refused."""
 
 import contextlib
+import time
 
 import pytest
 from hypothesis import given
@@ -276,6 +277,22 @@ def test_bytes_that_are_no_last_word_are_refused_or_are_one(place: int, others: 
     if is_handed_over(data):
         with contextlib.suppress(Rejected):
             assert at_once(decode_handed_over(data)).set_name is not None
+
+
+def test_a_number_that_has_no_end_is_refused_in_a_short_step() -> None:
+    response = primary_pb2.SubscribeResponse(resource_set=ORDERS, epoch=E5)
+    response.handed_over.held.add(positions=[1] * (6 << 20))
+    data = response.SerializeToString().replace(b"\1" * 100, b"\xff" * 100)
+    assert is_handed_over(data)
+    steps, longest, is_refused = decode_handed_over(data), 0.0, False
+    while not is_refused:
+        begun = time.thread_time()
+        try:
+            next(steps)
+        except Rejected:
+            is_refused = True
+        longest = max(longest, time.thread_time() - begun)
+    assert longest < 0.05
 
 
 LONG_WORD = whole(at_once(encode_handed_over(long_word())))
