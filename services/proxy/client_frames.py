@@ -20,10 +20,11 @@ _LOOK_BYTES = 11
 _look = Struct(">IB5xB").unpack_from
 """(size, place of the body in words, code of the performative): of nearly all frames. What is there instead of the code where the
 descriptor has another form is a number below `_TRANSFER`, or `_DISPOSITION` where it is one."""
-_OPEN, _ATTACH, _FLOW, _TRANSFER, _DISPOSITION, _DETACH, _END = 0x10, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17
-_LOOKED_AT = frozenset({_OPEN, _ATTACH, _FLOW, _DISPOSITION, _DETACH, _END})
+_OPEN, _BEGIN, _ATTACH, _FLOW, _TRANSFER, _DISPOSITION, _DETACH, _END = range(0x10, 0x18)
+_LOOKED_AT = frozenset({_OPEN, _BEGIN, _ATTACH, _FLOW, _DISPOSITION, _DETACH, _END})
 _CODES = {
     b"amqp:open:list": _OPEN,
+    b"amqp:begin:list": _BEGIN,
     b"amqp:attach:list": _ATTACH,
     b"amqp:flow:list": _FLOW,
     b"amqp:disposition:list": _DISPOSITION,
@@ -90,6 +91,8 @@ class ClientFrames:
         """A disposition of too many deliveries: of some, and of the rest."""
         self.has_lost_handle = False
         """A link was attached on the handle of another one, by which that is not known to the engine any more, or on none."""
+        self.begun = 0
+        """Sessions and links that the client has begun in all."""
 
     def take_acquiring(self) -> list[str]:
         """Names of those links whose messages the client wants to acquire in a transaction, since the last time."""
@@ -204,6 +207,7 @@ class ClientFrames:
         code = _code(frame[at + 1 : values_at])
         if code is None:
             return []
+        self.begun += code in (_BEGIN, _ATTACH)
         channel = int.from_bytes(frame[6:8], "big")
         if code == _END:
             handles = self._handles.pop(channel, {})
@@ -215,6 +219,8 @@ class ClientFrames:
             return self._attached(channel, frame, values_at)
         if code == _DISPOSITION:
             self._divide(frame, values_at)
+            return []
+        if code == _BEGIN:
             return []
         fields = _fields(frame, values_at, len(frame), _FLOW_FIELDS)
         if code == _DETACH:

@@ -53,6 +53,9 @@ _FEW = 32
 """Transfers, outcomes and flows between two places where a step may end: some hundred microseconds."""
 _PIECE_BYTES = 32 * 1024
 """Of input, the same: frames of which nothing is told, as empty ones, take some milliseconds."""
+_BEGUN_LATE_MAX = 1_000
+"""Sessions and links that a client may begin behind our close: the engine keeps them until the end, and then lets go of all of
+them at once. Nobody else has as many under way."""
 
 
 class AmqpConnection:
@@ -86,6 +89,8 @@ class AmqpConnection:
         self._is_open = False
         self._is_closed = False
         self._is_over = False
+        self._begun_before = 0
+        """Sessions and links that the client had begun before our close."""
         self._timer: asyncio.TimerHandle | None = None
         self._closer: asyncio.TimerHandle | None = None
         """Ends the wire, if the client does not answer a close."""
@@ -128,7 +133,7 @@ class AmqpConnection:
 
     def receive(self, data: bytes) -> None:
         """Bytes of the client."""
-        if not self._is_wire_gone:
+        if not self._is_wire_gone and not self._has_too_much:
             self._input.append(data)
             self._begin(is_much=len(data) >= READ_BYTES_MUCH)
 
@@ -219,11 +224,19 @@ class AmqpConnection:
             yield from self._take_piece(data[at : at + _PIECE_BYTES])
             yield None
 
+    @property
+    def _has_too_much(self) -> bool:
+        """What it goes on saying behind our close is not listened to any more."""
+        return self._is_closed and self._frames.begun - self._begun_before > _BEGUN_LATE_MAX
+
     def _take_piece(self, data: bytes) -> Work:
         engine, frames = self._engine, self._frames
         while data:
             given = frames.look(data)
             data = frames.take_rest() if frames.rest else b""
+            if self._has_too_much:
+                self._input.clear()
+                return
             if frames.has_lost_handle:
                 self.close(Condition(HANDLE_IN_USE, "an attach without a handle of its own"))
             for name in frames.take_acquiring():
@@ -397,6 +410,7 @@ class AmqpConnection:
         if self._is_closed or self._is_over:
             return
         self._is_closed = True
+        self._begun_before = self._frames.begun
         connection = self._engine.connection
         self._links.end(is_lost=True, is_our_own=is_our_own)
         asyncio.get_running_loop().call_soon(self._begin)

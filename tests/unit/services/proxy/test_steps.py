@@ -6,7 +6,7 @@ Law: what is taken in steps is taken in order, the end of the connection behind 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -192,6 +192,26 @@ async def test_a_second_link_on_the_handle_of_another_ends_the_connection() -> N
         await client.attach_sender("one", "queue")
         client.send(attach_sender("another", "queue"))
         assert await client.expect_end() == HANDLE_IN_USE
+
+
+ATTACHED = attach_sender("00000000", "q")
+LATE: dict[str, Callable[[], bytes]] = {
+    "links": lambda: b"".join(ATTACHED.replace(b"0" * 8, b"%08d" % number) for number in range(50_000)),
+    "sessions": lambda: (begin(1) + performative("end", 1)) * 50_000,
+}
+
+
+@pytest.mark.parametrize("what", LATE)
+async def test_what_a_client_begins_behind_our_close_does_not_gather(what: str) -> None:
+    """The engine keeps it, and would let go of all of it at once."""
+    client = await having(b"")
+    connection = client.socket.connection
+    assert connection is not None
+    connection.close(None)
+    async with no_long_step():
+        await client.say(LATE[what]())
+        await client.until_done()
+        await client.leave()
 
 
 async def test_thousands_of_detaches_in_one_write() -> None:
