@@ -480,21 +480,23 @@ def is_unfinished(state: SetState) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("is_in_transaction", "messages", "queues"), [(False, 20, 200), (True, WHOLE_MAX + 50, 50)]
+    ("transactions", "messages", "queues"), [(0, 20, 200), (1, WHOLE_MAX + 50, 50), (20, 20, 200)]
 )
 def test_who_follows_has_turns_between_messages_that_go_to_many_queues(
-    is_in_transaction: bool, messages: int, queues: int
+    transactions: int, messages: int, queues: int
 ) -> None:
+    """In none, in one, or each in one of its own."""
     log = Log()
     log.begin_epoch()
     targets = tuple(log.queue(f"q{number}") for number in range(queues))
     log.flush()
     before = log.frames[-1].header.last
-    key = log.begin() if is_in_transaction else None
-    for number in range(messages):
-        log.publish(message(targets, b"%d" % number), transaction=key)
-    if key is not None:
-        log.commit(key)
+    for _ in range(max(transactions, 1)):
+        key = log.begin() if transactions else None
+        for number in range(messages // max(transactions, 1)):
+            log.publish(message(targets, b"%d" % number), transaction=key)
+        if key is not None:
+            log.commit(key)
     log.flush()
     copy = LogCopy(SetState(SET), LogIndex(0), 1 << 40)
     for frame in log.frames:

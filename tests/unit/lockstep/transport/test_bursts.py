@@ -237,6 +237,27 @@ async def test_others_are_read_behind_a_read_that_was_full() -> None:
     connection.connection_lost(None)
 
 
+@within(30)
+async def test_a_client_whose_bytes_wait_again_and_again_is_heard_by_what_is_worked_off() -> None:
+    """Nothing more is read of it meanwhile: what it answers stands behind the bytes that wait."""
+    transport: Any = Readable()
+    lost: list[str] = []
+    connection = Connection(
+        lambda *_: pytest.fail("no call"),
+        lambda _: None,
+        lambda _, why: lost.append(why),
+        0.1,
+        Intake(lambda *_: None),
+    )
+    connection.connection_made(transport)
+    connection.data_received(h.GREETING)
+    for _ in range(50):
+        connection._hold(asyncio.get_running_loop().call_soon)
+        await asyncio.sleep(0.02)
+    assert not lost
+    connection.connection_lost(None)
+
+
 class Counted(dict[int, H2Stream]):
     """Counts how many of its entries somebody looks at, one after the other."""
 
