@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, NewType
 
+from lockstep.core.ids import SetName
 from lockstep.core.xid import Xid
 
 GlobalId = NewType("GlobalId", bytes)
@@ -36,6 +37,11 @@ class BranchName(NamedTuple):
     number: int
     """Place of its participant in the transaction's list, from 0."""
     generation: GenerationTag
+
+
+def set_participant(set_name: SetName) -> ParticipantName:
+    """A resource set as a participant."""
+    return ParticipantName(f"{SET_KIND}{set_name}")
 
 
 def generation_tag(generation: str) -> GenerationTag:

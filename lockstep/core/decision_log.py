@@ -21,6 +21,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from lockstep.core.branch_names import (
     GENERATION_TAG_CHARACTERS,
@@ -97,9 +98,37 @@ class ParticipantsEntry:
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a list of participants: {error}") from error
 
+    def awaited(self, participant: ParticipantName) -> list[int]:
+        """Numbers of its branches that may be told to commit, and of which this does not say that they have."""
+        return [
+            number
+            for number, name in enumerate(self.participants)
+            if name == participant and number not in self.committed and number not in self.finished
+        ]
 
-LoggedParticipants = tuple[tuple[GlobalId, ParticipantsEntry], ...]
-"""The lists of some transactions that are not over."""
+
+class ListRead(NamedTuple):
+    """A participants entry as it was read, or written. Its value is compared, too: an etcd that was set back gives its revisions
+    once more, to what others write there (DESIGN R1).
+    """
+
+    revision: int = 0
+    """Its mod_revision; 0: there is none."""
+    value: bytes = b""
+    """As it is in etcd: a later version may have said more than this one understands."""
+
+
+NO_LIST = ListRead()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedParticipants:
+    """What the log has of transactions that are not over, for a participant that may have committed and forget that."""
+
+    lists: tuple[tuple[GlobalId, ParticipantsEntry], ...] = ()
+    """Those by which it is awaited, the oldest first."""
+    seen_up_to_ms: int | None = None
+    """Of what was begun later nothing is known: there is too much; None: all was looked at that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +179,7 @@ class LogView:
     """The cluster's; "": it has none."""
     participants: ParticipantsEntry | None = None
     participants_revision: int = 0
-    """The mod_revision that names this very entry; 0: there is none."""
+    """Its mod_revision; 0: there is none."""
     decision: Verdict | None = None
     outcome: OutcomeEntry | None = None
     revision: int = 0
@@ -164,6 +193,13 @@ class LogView:
     """Somebody whose disk may remember more of etcd was not compared with it yet: what it lacks proves nothing (DESIGN R1)."""
     stamps_value: bytes = b""
     """Of their key, as it was read."""
+    participants_value: bytes = b""
+    """Of the entry, as it was read."""
+
+    @property
+    def list_read(self) -> ListRead:
+        """What names this very participants entry."""
+        return ListRead(self.participants_revision, self.participants_value)
 
     @property
     def has_nothing(self) -> bool:

@@ -177,11 +177,13 @@ class AskDecision(Effect, frozen=True):
 
 
 class ListParticipants(Effect, frozen=True):
-    """etcd: list the transactions that the decision log has, the oldest ones if there are very many. Answered by
-    `ParticipantsListed`, or not at all: it is asked again.
+    """etcd: list the transactions that the decision log has and by which this set is awaited, the oldest ones if there are very
+    many. Answered by `ParticipantsListed`, or not at all: it is asked again.
     """
 
     request: int
+    up_to_ms: int
+    """When the youngest was begun of which anybody wants to know."""
 
 
 class ReleaseName(Effect, frozen=True):

@@ -18,16 +18,25 @@ from lockstep.core.outcome_pages import PAGE_BITS, CapturedOutcomes, OutcomePage
 from lockstep.core.taking_apart import emptied
 from lockstep.core.transaction_states import HEURISTICS, TransactionState, Transition, after
 
+NOTHING_TO_COMMIT = 128
+"""Why a branch has committed by its vote alone: it had no operations. In snapshots, beside the numbers of `RollbackReason`; of
+what an older version has recorded nobody knows it."""
+
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The state of a transaction as `SetState.outcome` answers it, and as it is kept when it has ended."""
 
     state: TransactionState
     reason: int = 0
-    """A `RollbackReason` where it was rolled back, and the log still says why."""
+    """A `RollbackReason` where it was rolled back, and the log still says why; or `NOTHING_TO_COMMIT`."""
     index: LogIndex = LogIndex(0)
     """The record that ended it."""
     xid: bytes = b""
+
+    @property
+    def had_nothing_to_commit(self) -> bool:
+        """Whatever was decided for the other branches of its transaction, it did not end otherwise."""
+        return self.state is TransactionState.COMMITTED and self.reason == NOTHING_TO_COMMIT
 
 
 XID_SHARDS = 256
@@ -87,6 +96,17 @@ class Outcomes:
         """All outcomes by key, as they are now, some at a time while the state goes on. `applied`: by the state."""
         captured = CapturedOutcomes(self._ordinary, self._changes.captures, applied)
         return _together(captured, sorted([*self._heuristic.items(), *self._late.items()]))
+
+    @property
+    def late_count(self) -> int:
+        """Of those that each raising of the floor looks at, beside those that it forgets."""
+        return len(self._late)
+
+    def xids_up_to(self, floor: LogIndex) -> list[bytes]:
+        """Of the branches that go, or are named to stay, if the floor is raised to this."""
+        late = (outcome for outcome in self._late.values() if outcome.index <= floor)
+        ended = chain(takewhile(lambda each: each.index <= floor, self._ordinary.first()), late)
+        return [outcome.xid for outcome in ended if outcome.xid]
 
     def all(self) -> list[tuple[TransactionKey, Outcome]]:
         """All outcomes, by key."""

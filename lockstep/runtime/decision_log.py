@@ -7,9 +7,10 @@ Law: a view is read in one transaction, at one revision. What a reader cannot un
 import asyncio
 import logging
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
-from lockstep.core.branch_names import GlobalId
+from lockstep.core.branch_names import GlobalId, ParticipantName, begun_ms
 from lockstep.core.cluster_map import Keys
 from lockstep.core.decision_log import (
     DecisionKeys,
@@ -41,8 +42,9 @@ VIEW_KEYS = 6
 LOOKS = 10
 """How often an answer to a roll call is looked for before the question is answered without."""
 LOOK_SECONDS = 0.05
-LISTED_MAX = 1_000
-"""Transactions: more than that are not over only where many coordinators are gone, or a participant is."""
+LISTED_MAX = 20_000
+"""Transactions that one list looks at: as many as a coordinator may have in hand, in a second. More than that are not over only
+where many coordinators are gone, or a participant is."""
 LISTED_AT_ONCE = 200
 """Before others have their turn: 3 ms."""
 
@@ -80,6 +82,7 @@ def view_from(result: TransactionResult) -> LogView:
         stamped.mod_revision if stamped else 0,
         bool(stamps.witnesses),
         stamped.value if stamped else b"",
+        participants.value if participants else b"",
     )
 
 
@@ -125,11 +128,13 @@ class DecisionLogReader:
             view = await self._read(global_id)
         return view
 
-    async def list(self) -> LoggedParticipants | None:
-        """The lists of transactions that are not over, the oldest first, `LISTED_MAX` at most; None: the log does not answer, or
-        was set back."""
+    async def list(self, participant: ParticipantName, up_to_ms: int) -> LoggedParticipants | None:
+        """The lists of transactions that are not over, were begun up to then, and by which this participant is awaited: of the
+        `LISTED_MAX` oldest ones. None: the log does not answer, or was set back.
+        """
         keys, after = DecisionKeys(self._cluster), ""
         found: list[tuple[GlobalId, ParticipantsEntry]] = []
+        seen_up_to_ms = 0
         for _ in range(0, LISTED_MAX, LISTED_AT_ONCE):
             try:
                 page = await self._etcd.get_page(keys.all_participants, after, LISTED_AT_ONCE)
@@ -137,13 +142,23 @@ class DecisionLogReader:
                 return None
             for entry in page:
                 try:
-                    found.append((keys.global_id(entry.key), ParticipantsEntry.decode(entry.value)))
+                    global_id, listed = keys.global_id(entry.key), ParticipantsEntry.decode(entry.value)
                 except ValueError as error:
                     _log.error("event=log_not_understood key=%s %s", entry.key, error)
-            if len(page) < LISTED_AT_ONCE:
-                break
+                    continue
+                seen_up_to_ms = begun_ms(global_id)
+                if seen_up_to_ms <= up_to_ms and listed.awaited(participant):
+                    found.append((global_id, listed))
+            if len(page) < LISTED_AT_ONCE or seen_up_to_ms > up_to_ms:
+                return self._listed(found, None)
             after = page[-1].key.removeprefix(keys.all_participants)
-        return None if self._watch.is_set_back else tuple(found)
+        # Others may have been begun in the same millisecond.
+        return self._listed(found, seen_up_to_ms - 1)
+
+    def _listed(
+        self, found: Sequence[tuple[GlobalId, ParticipantsEntry]], seen_up_to_ms: int | None
+    ) -> LoggedParticipants | None:
+        return None if self._watch.is_set_back else LoggedParticipants(tuple(found), seen_up_to_ms)
 
     async def _read(self, global_id: GlobalId) -> LogView | None:
         asked, now_ms = self._watch.seen, boottime_ms()

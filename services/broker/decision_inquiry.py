@@ -6,6 +6,7 @@ Law: what a branch hears is one read at one revision. A question that is not ans
 import asyncio
 from collections.abc import Callable
 
+from lockstep.core.branch_names import set_participant
 from lockstep.core.effects import AskDecision, ListParticipants
 from lockstep.core.inputs import DecisionHeard, ParticipantsListed
 from lockstep.runtime.decision_log import DecisionLogReader
@@ -38,5 +39,5 @@ class DecisionInquiry:
         self._feed(DecisionHeard(effect.set_name, effect.request, effect.transaction, view))
 
     async def _list(self, effect: ListParticipants) -> None:
-        found = await self._reader.list()
+        found = await self._reader.list(set_participant(effect.set_name), effect.up_to_ms)
         self._feed(ParticipantsListed(effect.set_name, effect.request, found))

@@ -16,6 +16,7 @@ from lockstep.core.branch_names import GenerationTag, GlobalId
 from lockstep.core.cluster_map import Keys
 from lockstep.core.decision_log import (
     DecisionKeys,
+    ListRead,
     LogView,
     ParticipantsEntry,
     RevisionSeen,
@@ -43,6 +44,7 @@ from lockstep.runtime.etcd_values import (
     Put,
     TransactionResult,
     ValueEquals,
+    as_read,
 )
 from services.coordinator.core.messages import (
     Decide,
@@ -184,7 +186,7 @@ class LogChanges:
     def _writing(self, effect: WriteParticipants) -> Change:
         keys, global_id = self.keys, effect.global_id
         compares: list[Compare] = [
-            ModRevisionEquals(keys.participants(global_id), effect.replaces),
+            *_is_as_read(keys.participants(global_id), effect.replaces),
             Absent(keys.decision(global_id)),
             Absent(keys.outcome(global_id)),
             ModRevisionEquals(self._presence.key, self._presence.revision),
@@ -202,7 +204,7 @@ class LogChanges:
         if effect.entry is not None:
             operations.append(Put(keys.participants(global_id), effect.entry.encode()))
         return [
-            ModRevisionEquals(keys.participants(global_id), effect.revision),
+            *_is_as_read(keys.participants(global_id), effect.expected),
             Absent(keys.decision(global_id)),
             Absent(self._set_back_key),
             ValueEquals(self._generation_key, self._presence.generation_value),
@@ -211,7 +213,7 @@ class LogChanges:
     def _keeping(self, effect: KeepCommitted) -> Change:
         key = self.keys.participants(effect.global_id)
         return [
-            ModRevisionEquals(key, effect.revision),
+            *_is_as_read(key, effect.expected),
             ValueEquals(self.keys.decision(effect.global_id), Verdict.COMMIT.encode()),
         ], [Put(key, effect.entry.encode())]
 
@@ -227,7 +229,11 @@ class LogChanges:
                 operations.append(Put(keys.outcome(global_id), encoded, outcome_lease))
             else:
                 operations += [Put(keys.outcome(global_id), encoded), Put(keys.heuristic(global_id), encoded)]
-        return [ModRevisionEquals(keys.participants(global_id), effect.revision), decision], operations
+        return [*_is_as_read(keys.participants(global_id), effect.expected), decision], operations
+
+
+def _is_as_read(key: str, expected: ListRead) -> tuple[Compare, ...]:
+    return as_read(key, expected.value, expected.revision)
 
 
 @contextlib.contextmanager
@@ -263,6 +269,8 @@ class LogListing:
             global_id = keys.global_id(entry.key)
             listed = ParticipantsEntry.decode(entry.value)
             decision = self._decisions.get(global_id)
-            self.found.append(LoggedTransaction(global_id, listed, entry.mod_revision, decision))
+            self.found.append(
+                LoggedTransaction(global_id, listed, ListRead(entry.mod_revision, entry.value), decision)
+            )
         elif entry.key.startswith(keys.all_coordinators):
             self.owners.add(Incarnation(entry.key.removeprefix(keys.all_coordinators)))

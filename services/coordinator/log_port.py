@@ -18,13 +18,13 @@ from lockstep.runtime.etcd import (
     EtcdInDoubt,
     EtcdRejected,
     LeaseGone,
-    ModRevisionEquals,
     Put,
+    entry_as_read,
 )
 from lockstep.runtime.roll_calls import RollCalls
 from services.coordinator.core.messages import (
-    Decide,
     DeleteTransaction,
+    KeepCommitted,
     ListLog,
     LogInDoubt,
     LogListed,
@@ -32,7 +32,6 @@ from services.coordinator.core.messages import (
     LogRefused,
     LogWritten,
     ReadLog,
-    WriteParticipants,
 )
 from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogEffect, LogChanges
 from services.coordinator.presence import Presence
@@ -109,7 +108,7 @@ class LogPort:
         return self._changes.listed(effect, listing)
 
     async def _change(self, effect: AnyLogChange) -> LogWritten | LogRefused | LogInDoubt:
-        if isinstance(effect, Decide | WriteParticipants) and effect.needs_roll:
+        if not isinstance(effect, KeepCommitted) and effect.needs_roll:
             answer = await self._read(ReadLog(effect.ticket, effect.global_id), is_own=True)
             if isinstance(answer, LogInDoubt) or answer.view.is_unattested:
                 return LogInDoubt(effect.ticket)
@@ -132,7 +131,7 @@ class LogPort:
             return False
         outcome = replace(OutcomeEntry.decode(entry.value), heuristic=XaStatus.OK)
         put = Put(keys.outcome(global_id), outcome.encode(), await self._outcome_lease())
-        await self._etcd.transact([ModRevisionEquals(key, entry.mod_revision)], [Delete(key), put])
+        await self._etcd.transact(entry_as_read(key, entry), [Delete(key), put])
         return True
 
     async def _outcome_lease(self) -> int:

@@ -7,7 +7,14 @@ import pytest
 
 from lockstep.core.branch_names import GlobalId, ParticipantName, generation_tag, new_global_id
 from lockstep.core.cluster_map import Keys
-from lockstep.core.decision_log import DecisionKeys, LogView, OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import (
+    DecisionKeys,
+    ListRead,
+    LogView,
+    OutcomeEntry,
+    ParticipantsEntry,
+    Verdict,
+)
 from lockstep.core.ids import Incarnation
 from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import Delete, EtcdClient, Put
@@ -45,14 +52,15 @@ class Log:
         assert self.presence.generation is not None
         return ParticipantsEntry((ParticipantName("set:a"),), self.presence.generation, ME, 1, is_closed)
 
-    async def write(self, global_id: GlobalId, *, is_closed: bool = False) -> int:
-        done = await self.port.perform(WriteParticipants(T, global_id, self.entry(is_closed=is_closed)))
+    async def write(self, global_id: GlobalId, *, is_closed: bool = False) -> ListRead:
+        entry = self.entry(is_closed=is_closed)
+        done = await self.port.perform(WriteParticipants(T, global_id, entry))
         assert isinstance(done, LogWritten)
-        return done.revision
+        return ListRead(done.revision, entry.encode())
 
-    def decide(self, global_id: GlobalId, revision: int, verdict: Verdict) -> Decide:
+    def decide(self, global_id: GlobalId, expected: ListRead, verdict: Verdict) -> Decide:
         assert self.presence.generation is not None
-        return Decide(T, global_id, revision, verdict, self.presence.generation)
+        return Decide(T, global_id, expected, verdict, self.presence.generation)
 
     async def view(self, global_id: GlobalId) -> LogView:
         view = await DecisionLogReader(self.etcd, CLUSTER).read(global_id)
@@ -76,12 +84,12 @@ def global_id() -> GlobalId:
 
 
 async def test_participants_decision_and_outcome_follow_each_other(log: Log, global_id: GlobalId) -> None:
-    revision = await log.write(global_id)
+    listed = await log.write(global_id)
     view = await log.view(global_id)
-    assert (view.participants, view.participants_revision, view.decision) == (log.entry(), revision, None)
-    assert isinstance(await log.port.perform(log.decide(global_id, revision, Verdict.COMMIT)), LogWritten)
+    assert (view.participants, view.list_read, view.decision) == (log.entry(), listed, None)
+    assert isinstance(await log.port.perform(log.decide(global_id, listed, Verdict.COMMIT)), LogWritten)
     outcome = OutcomeEntry(Verdict.COMMIT)
-    done = await log.port.perform(DeleteTransaction(T, global_id, revision, Verdict.COMMIT, outcome))
+    done = await log.port.perform(DeleteTransaction(T, global_id, listed, Verdict.COMMIT, outcome))
     assert isinstance(done, LogWritten)
     view = await log.view(global_id)
     assert (view.participants, view.decision, view.outcome) == (None, None, outcome)
@@ -90,36 +98,36 @@ async def test_participants_decision_and_outcome_follow_each_other(log: Log, glo
 
 
 async def test_the_first_decision_stays(log: Log, global_id: GlobalId) -> None:
-    revision = await log.write(global_id)
-    await log.port.perform(log.decide(global_id, revision, Verdict.ABORT))
-    refused = await log.port.perform(log.decide(global_id, revision, Verdict.COMMIT))
+    listed = await log.write(global_id)
+    await log.port.perform(log.decide(global_id, listed, Verdict.ABORT))
+    refused = await log.port.perform(log.decide(global_id, listed, Verdict.COMMIT))
     assert isinstance(refused, LogRefused) and refused.view.decision is Verdict.ABORT
 
 
 async def test_history_5_a_decision_needs_the_very_entry_that_was_written(
     log: Log, global_id: GlobalId
 ) -> None:
-    revision = await log.write(global_id)
-    await log.port.perform(DeleteTransaction(T, global_id, revision, None, None))
-    refused = await log.port.perform(log.decide(global_id, revision, Verdict.COMMIT))
+    listed = await log.write(global_id)
+    await log.port.perform(DeleteTransaction(T, global_id, listed, None, None))
+    refused = await log.port.perform(log.decide(global_id, listed, Verdict.COMMIT))
     assert isinstance(refused, LogRefused) and refused.view.participants is None
     again = await log.write(global_id)
-    refused = await log.port.perform(log.decide(global_id, revision, Verdict.COMMIT))
-    assert isinstance(refused, LogRefused) and refused.view.participants_revision == again
+    refused = await log.port.perform(log.decide(global_id, listed, Verdict.COMMIT))
+    assert isinstance(refused, LogRefused) and refused.view.list_read == again
 
 
 async def test_what_has_an_outcome_is_not_begun_again(log: Log, global_id: GlobalId) -> None:
-    revision = await log.write(global_id)
+    listed = await log.write(global_id)
     outcome = OutcomeEntry(Verdict.ABORT)
-    await log.port.perform(DeleteTransaction(T, global_id, revision, None, outcome))
+    await log.port.perform(DeleteTransaction(T, global_id, listed, None, outcome))
     refused = await log.port.perform(WriteParticipants(T, global_id, log.entry()))
     assert isinstance(refused, LogRefused) and refused.view.outcome == outcome
 
 
 async def test_participants_are_written_once(log: Log, global_id: GlobalId) -> None:
-    revision = await log.write(global_id)
+    listed = await log.write(global_id)
     refused = await log.port.perform(WriteParticipants(T, global_id, log.entry()))
-    assert isinstance(refused, LogRefused) and refused.view.participants_revision == revision
+    assert isinstance(refused, LogRefused) and refused.view.list_read == listed
 
 
 async def test_a_closed_list_is_signed_by_one_coordinator(log: Log, global_id: GlobalId) -> None:
@@ -146,8 +154,8 @@ async def test_whoever_lost_its_presence_begins_nothing(log: Log, global_id: Glo
 async def test_nothing_is_begun_or_decided_in_another_history(log: Log, global_id: GlobalId) -> None:
     entry, key = log.entry(), Keys(CLUSTER).generation
     begun = new_global_id(next(_ids), bytes(10))
-    revision = await log.write(begun)
-    decide = log.decide(begun, revision, Verdict.ABORT)
+    listed = await log.write(begun)
+    decide = log.decide(begun, listed, Verdict.ABORT)
     kept = await log.etcd.get(key)
     assert kept is not None
     try:
@@ -162,16 +170,16 @@ async def test_nothing_is_begun_or_decided_in_another_history(log: Log, global_i
 
 
 async def test_only_what_stands_as_it_was_is_deleted(log: Log, global_id: GlobalId) -> None:
-    revision = await log.write(global_id)
-    await log.port.perform(log.decide(global_id, revision, Verdict.COMMIT))
+    listed = await log.write(global_id)
+    await log.port.perform(log.decide(global_id, listed, Verdict.COMMIT))
     for wrong in (None, Verdict.ABORT):
-        refused = await log.port.perform(DeleteTransaction(T, global_id, revision, wrong, None))
+        refused = await log.port.perform(DeleteTransaction(T, global_id, listed, wrong, None))
         assert isinstance(refused, LogRefused) and refused.view.decision is Verdict.COMMIT
 
 
 async def test_a_listing_shows_all_but_what_it_cannot_read(log: Log, global_id: GlobalId) -> None:
-    revision = await log.write(global_id)
-    await log.port.perform(log.decide(global_id, revision, Verdict.COMMIT))
+    written = await log.write(global_id)
+    await log.port.perform(log.decide(global_id, written, Verdict.COMMIT))
     strange = new_global_id(next(_ids), b"strange---")
     await log.etcd.transact(
         [], [Put(log.keys.participants(strange), b"?"), Put(log.keys.all_decisions + "x", b"")]
@@ -179,9 +187,11 @@ async def test_a_listing_shows_all_but_what_it_cannot_read(log: Log, global_id: 
     listed = await log.port.perform(ListLog(T))
     assert isinstance(listed, LogListed)
     shown = {one.global_id: one for one in listed.transactions}
-    assert (shown[global_id].revision, shown[global_id].decision) == (revision, Verdict.COMMIT)
+    assert (shown[global_id].read, shown[global_id].decision) == (written, Verdict.COMMIT)
     assert strange not in shown and ME in listed.owners
-    assert isinstance(await log.port.perform(log.decide(strange, 1, Verdict.ABORT)), LogInDoubt)
+    assert isinstance(
+        await log.port.perform(log.decide(strange, ListRead(1, b"?"), Verdict.ABORT)), LogInDoubt
+    )
     assert await DecisionLogReader(log.etcd, CLUSTER).read(strange) is None
 
 
@@ -191,8 +201,8 @@ async def test_an_etcd_that_is_gone_leaves_everything_in_doubt(global_id: Global
         log.presence.revision, log.presence.generation = 1, generation_tag("0" * 8)
         effects = (
             WriteParticipants(T, global_id, log.entry()),
-            log.decide(global_id, 1, Verdict.COMMIT),
-            DeleteTransaction(T, global_id, 1, None, OutcomeEntry(Verdict.COMMIT)),
+            log.decide(global_id, ListRead(1), Verdict.COMMIT),
+            DeleteTransaction(T, global_id, ListRead(1), None, OutcomeEntry(Verdict.COMMIT)),
             ListLog(T),
         )
         assert {type(await log.port.perform(effect)) for effect in effects} == {LogInDoubt}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from lockstep.core.branch_names import begun_ms, set_participant
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.decision_log import (
     DecisionKeys,
@@ -353,6 +354,7 @@ class BrokerEtcd:
                 stamped.mod_revision if stamped else 0,
                 not self._roll_call.is_answered(stamps, sent_ms),
                 stamped.value if stamped else b"",
+                participants.value if participants else b"",
             )
 
         def take(result: object) -> None:
@@ -367,14 +369,21 @@ class BrokerEtcd:
 
     def _list_participants(self, effect: ListParticipants) -> None:
         """As `DecisionLogReader.list`."""
-        keys = DecisionKeys(self._keys.cluster)
+        keys, own = DecisionKeys(self._keys.cluster), set_participant(effect.set_name)
 
         def read(etcd: Etcd) -> LoggedParticipants:
             entries = etcd.prefix(keys.all_participants)
-            return tuple((keys.global_id(key), ParticipantsEntry.decode(one.value)) for key, one in entries)
+            lists = [(keys.global_id(key), ParticipantsEntry.decode(one.value)) for key, one in entries]
+            return LoggedParticipants(
+                tuple(
+                    (global_id, listed)
+                    for global_id, listed in lists
+                    if begun_ms(global_id) <= effect.up_to_ms and listed.awaited(own)
+                )
+            )
 
         def take(result: object) -> None:
-            found = result if isinstance(result, tuple) else None
+            found = result if isinstance(result, LoggedParticipants) else None
             self._broker.feed(ParticipantsListed(effect.set_name, effect.request, found))
 
         self.session.call(read, lambda result: self._broker.post(take, result))

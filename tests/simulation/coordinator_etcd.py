@@ -113,15 +113,19 @@ class CoordinatorEtcd:
         match effect:
             case ReadLog():
                 self._read(effect, then)
-            case Decide(needs_roll=True) | WriteParticipants(needs_roll=True):
+            case (
+                Decide(needs_roll=True)
+                | WriteParticipants(needs_roll=True)
+                | DeleteTransaction(needs_roll=True)
+            ):
 
-                def decide(answer: LogRead | LogInDoubt) -> None:
+                def change(answer: LogRead | LogInDoubt) -> None:
                     if isinstance(answer, LogInDoubt) or answer.view.is_unattested:
                         then(LogInDoubt(effect.ticket))
                     else:
-                        self._change(effect, 0, then)
+                        self._begin_change(effect, then)
 
-                self._read(ReadLog(effect.ticket, effect.global_id), decide, is_own=True)
+                self._read(ReadLog(effect.ticket, effect.global_id), change, is_own=True)
             case ListLog():
                 self._call(
                     lambda etcd: entries(etcd, changes.keys.prefix),
@@ -131,10 +135,14 @@ class CoordinatorEtcd:
                         else LogInDoubt(effect.ticket)
                     ),
                 )
-            case DeleteTransaction(outcome=outcome) if outcome is not None:
-                self._leave_outcome(effect, then)
             case _:
-                self._change(effect, 0, then)
+                self._begin_change(effect, then)
+
+    def _begin_change(self, effect: AnyLogChange, then: Callable[[AnyLogAnswer], None]) -> None:
+        if isinstance(effect, DeleteTransaction) and effect.outcome is not None:
+            self._leave_outcome(effect, then)
+        else:
+            self._change(effect, 0, then)
 
     def _read(
         self, effect: ReadLog, then: Callable[[LogRead | LogInDoubt], None], *, is_own: bool = False

@@ -16,7 +16,7 @@ from lockstep.core.branch_names import (
     branch_xid,
 )
 from lockstep.core.clock import Now
-from lockstep.core.decision_log import Verdict
+from lockstep.core.decision_log import NO_LIST, ListRead, Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
 from lockstep.core.pieces import Pieces
@@ -284,7 +284,7 @@ class Coordinator:
             found, conversation.to_be_fenced = conversation.to_be_fenced, None
             known = self._transactions.get(found.global_id)
             if known is None:
-                known = self._recovered(found, found_revision=0)
+                known = self._recovered(found)
                 known.join(conversation.asked.request, now)
                 known.begin(now, looks_first=True)
             else:
@@ -330,7 +330,7 @@ class Coordinator:
             self._context.say(
                 Note("taken_up", found.global_id, f"owner={found.entry.owner} decision={found.decision}")
             )
-            self._recovered(found, found_revision=found.revision).begin(now, looks_first=True)
+            self._recovered(found, found.read).begin(now, looks_first=True)
             taken_up.append(found.global_id)
             yield TAKE_UP_COST
         self._recovery.listed(self._listing.asked_ms)
@@ -346,11 +346,11 @@ class Coordinator:
         if self._pieces.works:
             self._context.say(WakeSoon())
 
-    def _recovered(self, found: LoggedTransaction, found_revision: int) -> Transaction:
-        """To be aborted, unless the log says that it is decided."""
+    def _recovered(self, found: LoggedTransaction, only: ListRead = NO_LIST) -> Transaction:
+        """To be aborted, unless the log says that it is decided; `only`: while that very list stands."""
         entry = found.entry
         return self._new_transaction(
-            found.global_id, entry.generation, entry.participants, Verdict.ABORT, found_revision
+            found.global_id, entry.generation, entry.participants, Verdict.ABORT, only
         )
 
     # Inside
@@ -364,7 +364,7 @@ class Coordinator:
         generation: GenerationTag,
         participants: tuple[ParticipantName, ...],
         aim: Verdict,
-        found_revision: int = 0,
+        found: ListRead = NO_LIST,
         *,
         may_be_decided: bool = False,
     ) -> Transaction:
@@ -374,7 +374,7 @@ class Coordinator:
             generation,
             participants,
             aim,
-            found_revision,
+            found,
             may_be_decided=may_be_decided,
         )
         self._transactions[global_id] = transaction

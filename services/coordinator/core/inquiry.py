@@ -46,9 +46,7 @@ class Inquiry:
         elif view.participants is None:
             self._answer(State.NOT_KNOWN, view)
         elif self.asked.is_fence:
-            self.to_be_fenced = LoggedTransaction(
-                self.global_id, view.participants, view.participants_revision, None
-            )
+            self.to_be_fenced = LoggedTransaction(self.global_id, view.participants, view.list_read, None)
         else:
             self._answer(State.UNDECIDED, view)
 

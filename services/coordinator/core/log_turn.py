@@ -7,7 +7,7 @@ from enum import Enum
 
 from lockstep.core.branch_names import GenerationTag, GlobalId
 from lockstep.core.clock import Now
-from lockstep.core.decision_log import OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import NO_LIST, ListRead, OutcomeEntry, ParticipantsEntry, Verdict
 from services.coordinator.core.context import Context, Conversation
 from services.coordinator.core.messages import (
     Decide,
@@ -47,7 +47,7 @@ class LogTurn:
     def write(
         self,
         entry: ParticipantsEntry,
-        replaces: int = 0,
+        replaces: ListRead = NO_LIST,
         decision: Verdict | None = None,
         *,
         needs_roll: bool = False,
@@ -58,7 +58,7 @@ class LogTurn:
 
     def decide(
         self,
-        revision: int,
+        expected: ListRead,
         verdict: Verdict,
         generation: GenerationTag,
         *,
@@ -67,16 +67,25 @@ class LogTurn:
     ) -> None:
         self._ticket = self._context.ticket(self._owner)
         self._context.say(
-            Decide(self._ticket, self._global_id, revision, verdict, generation, needs_roll, entry)
+            Decide(self._ticket, self._global_id, expected, verdict, generation, needs_roll, entry)
         )
 
-    def keep(self, revision: int, entry: ParticipantsEntry) -> None:
+    def keep(self, expected: ListRead, entry: ParticipantsEntry) -> None:
         self._ticket = self._context.ticket(self._owner)
-        self._context.say(KeepCommitted(self._ticket, self._global_id, revision, entry))
+        self._context.say(KeepCommitted(self._ticket, self._global_id, expected, entry))
 
-    def delete(self, revision: int, decision: Verdict | None, outcome: OutcomeEntry | None) -> None:
+    def delete(
+        self,
+        expected: ListRead,
+        decision: Verdict | None,
+        outcome: OutcomeEntry | None,
+        *,
+        needs_roll: bool = False,
+    ) -> None:
         self._ticket = self._context.ticket(self._owner)
-        self._context.say(DeleteTransaction(self._ticket, self._global_id, revision, decision, outcome))
+        self._context.say(
+            DeleteTransaction(self._ticket, self._global_id, expected, decision, outcome, needs_roll)
+        )
 
     def answered(self) -> None:
         """In whichever way."""

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NewType
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName
-from lockstep.core.decision_log import LogView, OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import NO_LIST, ListRead, LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
 from lockstep.core.xa import XaStatus
@@ -171,7 +171,7 @@ class LoggedTransaction:
 
     global_id: GlobalId
     entry: ParticipantsEntry
-    revision: int
+    read: ListRead
     decision: Verdict | None
 
 
@@ -235,28 +235,28 @@ Input = (
 @dataclass(frozen=True, slots=True)
 class WriteParticipants:
     """Put `entry`, if no participants, decision or outcome is there, this coordinator's presence is, and the cluster's
-    generation is the entry's. With `replaces` (not 0): if the entry of that revision stands without a decision, instead of "no
-    participants". With `decision`: that too, in the same transaction; `needs_roll`: and if a roll call was answered before.
+    generation is the entry's. With `replaces`: if that very entry stands without a decision, instead of "no participants". With
+    `decision`: that too, in the same transaction; `needs_roll`: and if a roll call was answered before.
     """
 
     ticket: Ticket
     global_id: GlobalId
     entry: ParticipantsEntry
-    replaces: int = 0
+    replaces: ListRead = NO_LIST
     decision: Verdict | None = None
     needs_roll: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Put the decision, if there is none, the participants entry is the one of `revision` (T3), and the cluster's generation is
-    the one in which it was begun: the commit point. `needs_roll`: and if a roll call was answered before. With `entry`: that in
+    """Put the decision, if there is none, the participants entry is `expected` (T3), and the cluster's generation is the one in
+    which it was begun: the commit point. `needs_roll`: and if a roll call was answered before. With `entry`: that in
     the place of the participants entry, in the same transaction.
     """
 
     ticket: Ticket
     global_id: GlobalId
-    revision: int
+    expected: ListRead
     verdict: Verdict
     generation: GenerationTag
     needs_roll: bool = False
@@ -265,25 +265,26 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class KeepCommitted:
-    """Put `entry`, which says who has committed, if the participants entry is the one of `revision` and COMMIT is decided."""
+    """Put `entry`, which says who has committed, if the participants entry is `expected` and COMMIT is decided."""
 
     ticket: Ticket
     global_id: GlobalId
-    revision: int
+    expected: ListRead
     entry: ParticipantsEntry
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTransaction:
-    """Delete participants and decision and put the outcome (None: none), if the participants entry is the one of `revision` and
-    the decision is `decision` (None: absent).
+    """Delete participants and decision and put the outcome (None: none), if the participants entry is `expected` and the
+    decision is `decision` (None: absent). `needs_roll`: and if a roll call was answered before.
     """
 
     ticket: Ticket
     global_id: GlobalId
-    revision: int
+    expected: ListRead
     decision: Verdict | None
     outcome: OutcomeEntry | None
+    needs_roll: bool = False
 
 
 @dataclass(frozen=True, slots=True)

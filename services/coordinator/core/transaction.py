@@ -6,14 +6,15 @@ decides nothing (history 5). What the log has decided is followed, whatever was 
 never by a guess; it may be made later than the read, so what is written next is the same again. What another coordinator may have
 decided before, in what etcd has lost since, is decided only when a roll call was answered (history 26): what is aborted that was
 left undecided, or that was begun before this process and is to be committed, perhaps not for the first time; and whatever is
-decided so late that all of that may have happened meanwhile, though the list is its own and the votes are in its hands.
+decided so late that all of that may have happened meanwhile, though the list is its own and the votes are in its hands. Behind a
+roll call, too, what all have acknowledged leaves an etcd that has lost that decision: its outcome is the one that was told.
 """
 
 from dataclasses import replace
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, begun_ms, generation_tag
 from lockstep.core.clock import Now
-from lockstep.core.decision_log import LogView, OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import NO_LIST, ListRead, LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.xa import XaStatus
 from services.coordinator.core.branches import Branches
@@ -27,8 +28,8 @@ from services.coordinator.core.votes import Completion, Verb, Vote, verdict_of
 from services.coordinator.core.waiters import Waiters
 
 STATES = {Verdict.COMMIT: State.COMMITTED, Verdict.ABORT: State.ROLLED_BACK, None: State.NOT_KNOWN}
-NOTHING_FOUND = -1
-"""No entry's revision: a time-out runs until prepare, so it leaves alone what is in the log (T2)."""
+NOTHING_FOUND = ListRead(-1)
+"""No entry: a time-out runs until prepare, so it leaves alone what is in the log (T2)."""
 
 
 class Transaction:
@@ -41,13 +42,13 @@ class Transaction:
         generation: GenerationTag,
         participants: tuple[ParticipantName, ...],
         aim: Verdict,
-        found_revision: int = 0,
+        found: ListRead = NO_LIST,
         *,
         may_be_decided: bool = False,
     ) -> None:
-        """`found_revision`: the undecided entry that a recoverer found, which it leaves alone when it has changed since; or
-        `NOTHING_FOUND`, to leave any alone; 0: it is here because somebody asked. `may_be_decided`: by another coordinator
-        before, and etcd may have been set back since.
+        """`found`: the undecided entry that a recoverer found, which it leaves alone when it has changed since; or
+        `NOTHING_FOUND`, to leave any alone; `NO_LIST`: it is here because somebody asked. `may_be_decided`: by another
+        coordinator before, and etcd may have been set back since.
         """
         self._context = context
         self.global_id = global_id
@@ -59,8 +60,8 @@ class Transaction:
         """What is wanted; ABORT from the moment that anything speaks against COMMIT."""
         self.verdict: Verdict | None = None
         """What the log has decided; None: not known here, or nothing needs a decision."""
-        self.revision = 0
-        """Of the participants entry that all this is about."""
+        self.listed = NO_LIST
+        """The participants entry that all this is about."""
         self._entry: ParticipantsEntry | None = None
         """That entry, as far as it is written again with what becomes known of branches."""
         self._is_keeping = False
@@ -69,14 +70,16 @@ class Transaction:
         """When that is looked at (again)."""
         self._finished_entry: ParticipantsEntry | None = None
         """What the decision that was sent last puts in its place."""
-        self._found_revision = found_revision
+        self._found_list = found
         self._is_decided = False
-        """Whether the decision key stands: the verdict is more than our own."""
+        """Whether the decision key stood: the verdict is more than our own."""
+        self._logged: Verdict | None = None
+        """The decision that the log has, as far as is known: etcd may have lost it since."""
         self._may_be_decided = may_be_decided
         """Whether no ABORT is decided before a roll call was answered."""
         self._is_time_out = False
         """Whether the decision is the ABORT of a time-out of ours, where the log had nothing."""
-        self._replaces = 0
+        self._replaces = NO_LIST
         self._hazards = Hazards(context, global_id)
         self._log = LogTurn(context, self, global_id)
         self._begun_ms = 0
@@ -151,9 +154,9 @@ class Transaction:
             case Phase.WRITING:
                 sent = self._log.written
                 assert sent is not None, "something was written"
-                self.revision, self._entry = revision, sent.entry
+                self.listed, self._entry = ListRead(revision, sent.entry.encode()), sent.entry
                 if sent.decision is not None:
-                    self._is_time_out = self._found_revision == NOTHING_FOUND
+                    self._is_time_out = self._found_list == NOTHING_FOUND
                     self._follow(sent.decision, now)
                 elif self.aim is Verdict.ABORT:
                     self._decide(Verdict.ABORT, now)
@@ -161,12 +164,13 @@ class Transaction:
                     self._reached(Step.PARTICIPANTS_WRITTEN)
                     self._prepare(now)
             case Phase.DECIDING:
-                if self._finished_entry is not None:
-                    self.revision, self._entry = revision, self._finished_entry
+                if (finished := self._finished_entry) is not None:
+                    self.listed, self._entry = ListRead(revision, finished.encode()), finished
                 self._reached(Step.DECISION_WRITTEN)
                 self._follow(self.aim, now, is_news=True)
             case Phase.COMPLETING:
-                self.revision, self._is_keeping = revision, False
+                assert self._entry is not None, "it was written"
+                self.listed, self._is_keeping = ListRead(revision, self._entry.encode()), False
                 self._check_completed(now)
             case Phase.DELETING:
                 self._reached(Step.LOG_DELETED)
@@ -186,11 +190,12 @@ class Transaction:
             self._check_completed(now)
         elif view.participants is None:
             self._gone(view, now)
-        elif self._is_as_told(view):
-            # It could not leave the log, as when etcd is full.
+        elif self._has_been_told(view, view.participants):
+            # It could not leave the log, as when etcd is full; or is there once more, as etcd was set back.
+            self.listed, self._logged = view.list_read, view.decision
             self._log.again(now)
         elif view.decision is not None:
-            self.revision, self._entry = view.participants_revision, view.participants
+            self.listed, self._entry = view.list_read, view.participants
             self._adopt(view.participants, view.decision is Verdict.ABORT)
             self._follow(view.decision, now)
         elif self._is_left_by_history(view, view.participants):
@@ -198,9 +203,9 @@ class Transaction:
         elif self._is_in_doubt(view.participants, view.is_unattested):
             self._log.again(now, Due.READ)
         elif self.phase is Phase.DECIDING or self.phase is Phase.DELETING:
-            self._still_there(view.participants_revision, now)
+            self._still_there(view.list_read, now)
         else:
-            self._found(view.participants, view.participants_revision, now)
+            self._found(view.participants, view.list_read, now)
 
     def doubted(self, now: Now) -> None:
         self._log.answered()
@@ -277,7 +282,7 @@ class Transaction:
     def _follow(self, verdict: Verdict, now: Now, *, is_news: bool = False) -> None:
         """The log has it; `is_news`: by our own hand, so nobody was told yet."""
         self.branches.drop_calls()
-        self.verdict, self._is_decided = verdict, True
+        self.verdict, self._logged, self._is_decided = verdict, verdict, True
         self._enter(Phase.COMPLETING)
         self._answer_ms = now.boottime_ms + self._context.limits.answer_ms
         self._context.wake_at(self._answer_ms, self)
@@ -303,7 +308,7 @@ class Transaction:
         committed, entry = self.branches.committed, self._entry
         if self.verdict is Verdict.COMMIT and entry is not None and entry.committed != committed:
             self._is_keeping, self._entry = True, replace(entry, committed=committed)
-            self._log.keep(self.revision, self._entry)
+            self._log.keep(self.listed, self._entry)
 
     def _check_completed(self, now: Now) -> None:
         if self.branches.pending or self._is_keeping:
@@ -342,20 +347,20 @@ class Transaction:
         """No participants are there: not yet, or not any more."""
         if view.outcome is not None:
             self._end(STATES[view.outcome.verdict], view.outcome)
-        elif self.phase is Phase.WRITING and self._replaces == 0 and self._may_begin(view, now):
+        elif self.phase is Phase.WRITING and self._replaces == NO_LIST and self._may_begin(view, now):
             self._log.again(now)
         else:
             self._end(self._state)
 
-    def _found(self, entry: ParticipantsEntry, revision: int, now: Now) -> None:
+    def _found(self, entry: ParticipantsEntry, listed: ListRead, now: Now) -> None:
         """An undecided list is in the log, ours or another coordinator's."""
         if entry.owner == self._context.process:
             self._begun_ms = min(self._begun_ms, now.boottime_ms - (now.wall_ms - entry.written_ms))
         if self.aim is Verdict.ABORT:
-            if self._found_revision not in (0, revision) and not self.waiters:
+            if self._found_list not in (NO_LIST, listed) and not self.waiters:
                 self._end(State.UNDECIDED)
                 return
-            self.revision = revision
+            self.listed = listed
             self._adopt(entry, is_abort=True)
             self._decide(Verdict.ABORT, now)
             return
@@ -366,11 +371,11 @@ class Transaction:
             )
             self._end(State.UNDECIDED)
         elif entry.is_closed:
-            self._replaces = revision
+            self._replaces = listed
             self._enter(Phase.WRITING)
             self._propose(now)
         else:
-            self.revision, self._entry = revision, entry
+            self.listed, self._entry = listed, entry
             self._prepare(now)
 
     def _is_left_by_history(self, view: LogView, entry: ParticipantsEntry) -> bool:
@@ -383,17 +388,26 @@ class Transaction:
         is_abort = self.aim is Verdict.ABORT and self.phase is not Phase.DELETING
         return is_abort and is_unattested and entry.owner != self._context.process
 
-    def _is_as_told(self, view: LogView) -> bool:
-        """Whether all have acknowledged the very decision that is in the log."""
-        is_told = self.phase is Phase.DELETING and self._is_decided
-        return is_told and (view.participants_revision, view.decision) == (self.revision, self.verdict)
+    def _has_been_told(self, view: LogView, entry: ParticipantsEntry) -> bool:
+        """Whether all have acknowledged the very decision that is in the log, or that etcd has lost: it has this list then,
+        undecided, of which everybody has ended.
+        """
+        if self.phase is not Phase.DELETING or not self._is_decided:
+            return False
+        if view.decision is not None:
+            return (view.list_read, view.decision) == (self.listed, self.verdict)
+        told = self.participants[: len(entry.participants)]
+        is_told = len(told) == len(entry.participants) and all(
+            not name or name == other for name, other in zip(entry.participants, told, strict=True)
+        )
+        return is_told and entry.generation == self.generation and _is_of(view, self.generation)
 
-    def _still_there(self, revision: int, now: Now) -> None:
+    def _still_there(self, listed: ListRead, now: Now) -> None:
         """Undecided, although we wrote a decision, or deleted what needed none."""
-        if revision == self.revision:
+        if listed == self.listed:
             self._log.again(now)
         elif self.phase is Phase.DECIDING and self.aim is Verdict.ABORT and self.waiters:
-            self.revision, self._entry = revision, None
+            self.listed, self._entry = listed, None
             self._propose(now)
         else:
             # Signed by the coordinator that is to commit it; or finished, and written again. Our votes are not for it.
@@ -429,11 +443,11 @@ class Transaction:
             case Phase.LOOKING:
                 self._log.read()
             case Phase.WRITING:
-                if self._replaces and self.aim is Verdict.ABORT:
-                    self.revision = self._replaces
+                if self._replaces != NO_LIST and self.aim is Verdict.ABORT:
+                    self.listed = self._replaces
                     self._decide(Verdict.ABORT, now)
                     return
-                if self._replaces == 0 and self._is_stale(now):
+                if self._replaces == NO_LIST and self._is_stale(now):
                     self._end(State.NOT_KNOWN)
                     return
                 owner = self._context.process
@@ -449,7 +463,7 @@ class Transaction:
                 if self._entry is not None and (finished := self.branches.finished):
                     self._finished_entry = replace(self._entry, finished=finished)
                 self._log.decide(
-                    self.revision,
+                    self.listed,
                     self.aim,
                     self.generation,
                     needs_roll=needs_roll,
@@ -457,12 +471,12 @@ class Transaction:
                 )
             case Phase.DELETING:
                 assert self.verdict is not None, "it ends in one way"
-                decision = self.verdict if self._is_decided else None
                 outcome = None
                 if not self._was_committed_alone:
                     decided_for = self.participants if self.verdict is Verdict.COMMIT else ()
                     outcome = OutcomeEntry(self.verdict, *self._told_of_ends(), now.wall_ms, decided_for)
-                self._log.delete(self.revision, decision, outcome)
+                needs_roll = self._is_decided and self._logged is None
+                self._log.delete(self.listed, self._logged, outcome, needs_roll=needs_roll)
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")
 
@@ -474,7 +488,7 @@ class Transaction:
 
     def _is_late(self, now: Now) -> bool:
         """Whether another one may have decided it since this one has it in hand, or knows of it, in what etcd has lost."""
-        is_time_out = self._found_revision == NOTHING_FOUND
+        is_time_out = self._found_list == NOTHING_FOUND
         return is_time_out or now.boottime_ms - self._begun_ms >= self._context.limits.unasked_ms
 
     def _is_stale(self, now: Now) -> bool:

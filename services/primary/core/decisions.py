@@ -4,7 +4,7 @@ Law: what the log decides is done, by those that it was decided for; undecided b
 is left, in the generation in which the transaction was begun, and by an answer that no vote has overtaken.
 """
 
-from lockstep.core.branch_names import SET_KIND, BranchName, ParticipantName, branch_name
+from lockstep.core.branch_names import BranchName, ParticipantName, branch_name, set_participant
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import Fate, fate
 from lockstep.core.effects import AskDecision, Note
@@ -62,7 +62,7 @@ def _follow(context: Context, given: DecisionHeard) -> None:
     assert name is not None, "only branches of ours ask"
 
     def is_own(participant: ParticipantName) -> bool:
-        return participant == f"{SET_KIND}{context.state.set_name}"
+        return participant == set_participant(context.state.set_name)
 
     match fate(given.view, name, is_own, branch.prepared_ms):
         case Fate.COMMIT:

@@ -3,14 +3,15 @@
 Law: a branch that has committed is not forgotten while the decision log has its transaction and does not say itself that this
 branch has committed: whoever takes the transaction up asks for it again, and would report a hazard. So before the floor rises
 above branches of our coordinator, it is asked what the log has. An answer stays true: a name that the log has no more, does not
-come back. Where it does not answer for long, memory is worth more than a report that is wrong.
+come back. What it has not looked at, it may have. Where it does not answer for long, or more would have to stay than there is
+room for, memory is worth more than a report that is wrong.
 """
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lockstep.core.branch_names import SET_KIND, GlobalId, branch_xid
+from lockstep.core.branch_names import GlobalId, begun_ms_of, branch_xid, set_participant
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import LoggedParticipants, ParticipantsEntry
 from lockstep.core.effects import ListParticipants
@@ -21,13 +22,13 @@ from lockstep.core.transaction_states import TransactionState
 from services.primary.core import used_names
 from services.primary.core.context import Context
 
-KEPT_MAX = 1_000
-"""Of a set: each record that raises the floor names them."""
 _BRANCH_COST = 3
+_LOOKED_AT_IN_ONE = 500
+"""Outcomes, of which nobody has looked whether the log has their transactions."""
 ANSWERED_MS = 5_000
 """After which a question is asked again: its answer came while this primary did not serve."""
 WAITED_MS = 30_000
-"""How long the floor waits for the decision log: a busy set has some hundred thousand more outcomes then."""
+"""How long the floor waits for the decision log, or for room: a busy set has some hundred thousand more outcomes then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ class _Question:
     floor: LogIndex
     name_horizon_ms: int
     """Behind it."""
+    youngest_ms: int
+    """When the youngest of their transactions was begun."""
     asked_ms: int
+    """Or answered."""
 
 
 class Forgetting:
@@ -57,8 +61,10 @@ class Forgetting:
         """What was asked in an earlier reign of this process may still be answered."""
         self._question: _Question | None = None
         """Under way, or its answer is looked through."""
-        self._waits_since_ms: int | None = None
-        """For an answer of the log; None: it has answered."""
+        self._unanswered_since_ms: int | None = None
+        """The log was asked, and has not answered since; None: it has."""
+        self._full_since_ms: int | None = None
+        """More would have to stay than there is room for; None: there is room."""
 
     def tick(self, now: Now) -> None:
         """Raise the floor: outcomes are kept for `outcome_retention_ms`, unless there are too many (T5)."""
@@ -74,17 +80,23 @@ class Forgetting:
         if self._question is not None and now.boottime_ms - self._question.asked_ms < ANSWERED_MS:
             return
         outcomes = context.state.outcomes
-        floor = outcomes.next_floor(self._is_due_up_to, settings.outcomes_max, settings.outcome_sweep_max)
+        sweep_max = max(1, settings.outcome_sweep_max - outcomes.late_count)
+        floor = outcomes.next_floor(self._is_due_up_to, settings.outcomes_max, sweep_max)
         if floor <= outcomes.floor:
             return
         youngest_ms = used_names.youngest_up_to(context, floor)
         horizon_ms = max(used_names.horizon_ms(context), youngest_ms)
-        if not youngest_ms or self._has_waited(now):
+        if not youngest_ms:
             self._forget(floor, horizon_ms)
-        else:
-            self._last_request += 1
-            self._question = _Question(self._last_request, floor, horizon_ms, now.boottime_ms)
-            context.effects.append(ListParticipants(context.state.set_name, self._last_request))
+            return
+        if self._unanswered_since_ms is None:
+            self._unanswered_since_ms = now.boottime_ms
+        elif now.boottime_ms - self._unanswered_since_ms >= WAITED_MS:
+            # And again, until it answers: it is asked all the same.
+            self._forget(floor, horizon_ms)
+        self._last_request += 1
+        self._question = _Question(self._last_request, floor, horizon_ms, youngest_ms, now.boottime_ms)
+        context.effects.append(ListParticipants(context.state.set_name, self._last_request, youngest_ms))
 
     def heard(self, given: ParticipantsListed) -> None:
         """What the log has; without an answer it is asked again."""
@@ -94,39 +106,68 @@ class Forgetting:
         if given.found is None:
             self._question = None
             return
+        self._unanswered_since_ms = None
+        self._question = question = replace(question, asked_ms=self._context.now.boottime_ms)
         self._context.pieces.begin_in_turn(self._answer(question, given.found))
         self._context.pieces.go_on()
 
-    def _has_waited(self, now: Now) -> bool:
-        if self._waits_since_ms is None:
-            self._waits_since_ms = now.boottime_ms
-        return now.boottime_ms - self._waits_since_ms >= WAITED_MS
-
     def _answer(self, question: _Question, found: LoggedParticipants) -> Iterator[int]:
-        """In steps that say what they cost (`Pieces`): a thousand transactions may have 64 branches each."""
-        kept: list[TransactionKey] = []
-        for global_id, entry in found:
-            kept += self._awaited(question.floor, global_id, entry)
+        """In steps that say what they cost (`Pieces`): thousands of transactions may have 64 branches each."""
+        awaited: dict[TransactionKey, LogIndex] = {}
+        for global_id, entry in found.lists:
+            awaited.update(self._awaited(question.floor, global_id, entry))
             yield _BRANCH_COST * len(entry.participants)
+        if found.seen_up_to_ms is not None:
+            yield from self._take_unseen(question, found.seen_up_to_ms, awaited)
         if self._question is question:
-            self._forget(question.floor, question.name_horizon_ms, tuple(sorted(kept)[:KEPT_MAX]))
+            self._question = None
+            self._raise_floor(question, awaited)
 
     def _awaited(
         self, floor: LogIndex, global_id: GlobalId, entry: ParticipantsEntry
-    ) -> Iterator[TransactionKey]:
-        """Branches here that have committed, and of which somebody may still want to hear that."""
-        own = f"{SET_KIND}{self._context.state.set_name}"
-        for number, participant in enumerate(entry.participants):
-            if participant != own or number in entry.committed:
-                continue
-            ended = self._context.state.outcomes.find_xid(
-                branch_xid(global_id, number, entry.generation).encode()
-            )
-            if ended is not None:
-                key, outcome = ended
-                if outcome.state is TransactionState.COMMITTED and outcome.index <= floor:
-                    yield key
+    ) -> Iterator[tuple[TransactionKey, LogIndex]]:
+        """Branches here that have committed, and of which somebody may still want to hear that; each with where it ended."""
+        for number in entry.awaited(set_participant(self._context.state.set_name)):
+            xid = branch_xid(global_id, number, entry.generation).encode()
+            yield from self._committed(xid, floor)
+
+    def _take_unseen(
+        self, question: _Question, seen_up_to_ms: int, awaited: dict[TransactionKey, LogIndex]
+    ) -> Iterator[int]:
+        """The log may have the transactions of all that were begun later."""
+        xids = self._context.state.outcomes.xids_up_to(question.floor)
+        for begin in range(0, len(xids), _LOOKED_AT_IN_ONE):
+            some = xids[begin : begin + _LOOKED_AT_IN_ONE]
+            for xid in some:
+                if seen_up_to_ms < begun_ms_of(xid) <= question.youngest_ms:
+                    awaited.update(self._committed(xid, question.floor))
+            yield _BRANCH_COST * len(some)
+
+    def _committed(self, xid: bytes, floor: LogIndex) -> Iterator[tuple[TransactionKey, LogIndex]]:
+        """That branch, if it has committed, and would be forgotten with this floor."""
+        ended = self._context.state.outcomes.find_xid(xid)
+        if ended is not None:
+            key, outcome = ended
+            if outcome.state is TransactionState.COMMITTED and outcome.index <= floor:
+                yield key, outcome.index
+
+    def _raise_floor(self, question: _Question, awaited: dict[TransactionKey, LogIndex]) -> None:
+        """As far as there is room for what has to stay; what ended first has the room."""
+        context, room = self._context, self._context.settings.outcomes_kept_max
+        outcomes, now_ms = context.state.outcomes, context.now.boottime_ms
+        floor, horizon_ms = question.floor, question.name_horizon_ms
+        kept = sorted(awaited, key=lambda key: (awaited[key], key))
+        if len(kept) <= room:
+            self._full_since_ms = None
+        else:
+            if self._full_since_ms is None:
+                self._full_since_ms = now_ms
+            if now_ms - self._full_since_ms < WAITED_MS:
+                floor = LogIndex(awaited[kept[room]] - 1)
+                horizon_ms = max(used_names.horizon_ms(context), used_names.youngest_up_to(context, floor))
+        if floor > outcomes.floor:
+            stays = tuple(key for key in kept[:room] if awaited[key] <= floor)
+            self._forget(floor, horizon_ms, tuple(sorted(stays)))
 
     def _forget(self, floor: LogIndex, horizon_ms: int, kept: tuple[TransactionKey, ...] = ()) -> None:
-        self._question = self._waits_since_ms = None
         self._forgot_at = self._context.writer.append(ForgetOutcomes(None, floor, horizon_ms, kept), True)

@@ -146,6 +146,10 @@ class PrimarySettings:
     """Outcomes of one set, at most: each costs every replica some 220 bytes. At 4,000 transactions a second they last for longer
     than a session may be away, and not for the whole retention. A transaction over several sets that is open for longer than they
     last cannot begin a branch here any more."""
+    outcomes_kept_max: int = 10_000
+    """Of them, those that stay although their time is over, for the decision log has their transactions: each record that raises
+    the floor names them, in 100 KB. As many branches as commit in half a minute while another participant is away (`keep_ms` of
+    coordinators), at 300 a second; with more of them the floor waits for a while."""
     outcome_sweep_ms: int = 1000
     """How often the retention floor is raised."""
     outcome_sweep_max: int = 20_000

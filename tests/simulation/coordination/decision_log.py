@@ -6,7 +6,7 @@ Law: a change is made whole or not at all, at the moment in which it arrives. Wh
 from dataclasses import dataclass, field
 
 from lockstep.core.branch_names import GlobalId, generation_tag
-from lockstep.core.decision_log import LogView, OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import NO_LIST, ListRead, LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.ids import Incarnation
 from services.coordinator.core.messages import (
     Decide,
@@ -57,6 +57,7 @@ class DecisionLog:
             self.outcomes.get(global_id),
             self.revision,
             is_unattested=self.is_unattested,
+            participants_value=entry.encode() if entry is not None else b"",
         )
 
     def perform(
@@ -76,16 +77,18 @@ class DecisionLog:
                 if effect.needs_roll and self.is_unattested:
                     return LogInDoubt(effect.ticket)
                 holds = (
-                    self._is_at(effect.global_id, effect.revision)
+                    self._is_at(effect.global_id, effect.expected)
                     and effect.global_id not in self.decisions
                     and generation_tag(self.generation) == effect.generation
                 )
             case KeepCommitted():
                 is_committed = self.decisions.get(effect.global_id) is Verdict.COMMIT
-                holds = self._is_at(effect.global_id, effect.revision) and is_committed
+                holds = self._is_at(effect.global_id, effect.expected) and is_committed
             case DeleteTransaction():
+                if effect.needs_roll and self.is_unattested:
+                    return LogInDoubt(effect.ticket)
                 holds = (
-                    self._is_at(effect.global_id, effect.revision)
+                    self._is_at(effect.global_id, effect.expected)
                     and self.decisions.get(effect.global_id) is effect.decision
                 )
         if not holds:
@@ -96,13 +99,20 @@ class DecisionLog:
 
     def _listed(self, effect: ListLog) -> LogListed:
         found = tuple(
-            LoggedTransaction(global_id, entry, revision, self.decisions.get(global_id))
-            for global_id, (entry, revision) in self.participants.items()
+            LoggedTransaction(global_id, entry, self.list_read(global_id), self.decisions.get(global_id))
+            for global_id, (entry, _) in self.participants.items()
         )
         return LogListed(effect.ticket, found, frozenset(self.presences), generation_tag(self.generation))
 
-    def _is_at(self, global_id: GlobalId, revision: int) -> bool:
-        return self.participants.get(global_id, (None, 0))[1] == revision
+    def list_read(self, global_id: GlobalId) -> ListRead:
+        """What names the participants entry that is there."""
+        if (found := self.participants.get(global_id)) is None:
+            return NO_LIST
+        entry, revision = found
+        return ListRead(revision, entry.encode())
+
+    def _is_at(self, global_id: GlobalId, expected: ListRead) -> bool:
+        return self.list_read(global_id) == expected
 
     def _may_write(self, effect: WriteParticipants, process: Incarnation, presence: int) -> bool:
         return (

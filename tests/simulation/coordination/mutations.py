@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.clock import Now
-from lockstep.core.decision_log import ParticipantsEntry, Verdict
+from lockstep.core.decision_log import NO_LIST, ListRead, ParticipantsEntry, Verdict
 from lockstep.core.ids import Incarnation
 from services.coordinator.core.context import Conversation
 from services.coordinator.core.coordinator import Coordinator
@@ -47,11 +47,11 @@ class ToldBeforeLogged(Transaction):
 class RollsBackUnasked(Transaction):
     """A recoverer that finds no decision rolls the branches back, and deletes what it found."""
 
-    def _found(self, entry: ParticipantsEntry, revision: int, now: Now) -> None:
-        if not self._found_revision:
-            super()._found(entry, revision, now)
+    def _found(self, entry: ParticipantsEntry, listed: ListRead, now: Now) -> None:
+        if self._found_list == NO_LIST:
+            super()._found(entry, listed, now)
             return
-        self.revision, self.verdict = revision, Verdict.ABORT
+        self.listed, self.verdict = listed, Verdict.ABORT
         self._adopt(entry, is_abort=True)
         self._enter(Phase.COMPLETING)
         self._answer_ms = now.boottime_ms + self._context.limits.answer_ms
@@ -73,7 +73,7 @@ class _NotWrittenAhead(Transaction):
             super().begin(now, looks_first=looks_first)
 
     def _decide(self, verdict: Verdict, now: Now) -> None:
-        if self.revision == 0 and self.phase is Phase.PREPARING and verdict is Verdict.COMMIT:
+        if self.listed == NO_LIST and self.phase is Phase.PREPARING and verdict is Verdict.COMMIT:
             self.branches.drop_calls()
             self._has_prepared = True
             self.phase = Phase.WRITING
@@ -133,12 +133,12 @@ class _AbsentIsAbort(Coordinator):
 class _UncomparedLog(DecisionLog):
     """A decision is put if there is none, whatever became of the participants (history 5)."""
 
-    def _is_at(self, global_id: GlobalId, revision: int) -> bool:
+    def _is_at(self, global_id: GlobalId, expected: ListRead) -> bool:
         return True
 
     def _may_write(self, effect: WriteParticipants, process: object, presence: int) -> bool:
         return super()._may_write(effect, process, presence) and (  # type: ignore[arg-type]
-            effect.global_id not in self.participants or effect.replaces != 0
+            effect.global_id not in self.participants or effect.replaces != NO_LIST
         )
 
     def _change(self, effect: AnyLogEffect) -> None:

@@ -1,6 +1,7 @@
 """A set forgets that a branch has committed although the decision log has its transaction, and names nobody who has (T4)."""
 
 from lockstep.core.clock import Now
+from lockstep.core.decision_log import LoggedParticipants
 from lockstep.core.inputs import AnyInput, ParticipantsListed
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
@@ -10,7 +11,7 @@ from tests.simulation.weak_replica import WeakReplica
 class Careless(WeakReplica):
     def heard(self, given: AnyInput, now: Now) -> AnyInput:
         if isinstance(given, ParticipantsListed):
-            return ParticipantsListed(given.set_name, given.request, ())
+            return ParticipantsListed(given.set_name, given.request, LoggedParticipants())
         return given
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -11,6 +12,7 @@ from lockstep.core.cluster_map import Keys
 from lockstep.core.decision_log import (
     DecisionKeys,
     Fate,
+    LoggedParticipants,
     ParticipantsEntry,
     RevisionSeen,
     SetBackWatch,
@@ -111,25 +113,55 @@ class Pages:
         return [one for one in self.entries if one.key > prefix + after][:limit]
 
 
+OWN = ParticipantName("set:a")
+LATER_MS = 1_000_000
+
+
 @pytest.mark.parametrize("count", [0, 1, 2 * LISTED_AT_ONCE, LISTED_MAX + 1])
 async def test_what_is_not_over_is_listed_the_oldest_first_and_not_without_end(count: int) -> None:
     pages = Pages(count)
-    found = await DecisionLogReader(cast(EtcdClient, pages), "c").list()
-    assert found is not None and len(found) == min(count, LISTED_MAX)
-    assert [global_id for global_id, _ in found] == [
-        new_global_id(one, bytes(10)) for one in range(len(found))
+    found = await DecisionLogReader(cast(EtcdClient, pages), "c").list(OWN, LATER_MS)
+    assert found is not None and len(found.lists) == min(count, LISTED_MAX)
+    assert [global_id for global_id, _ in found.lists] == [
+        new_global_id(one, bytes(10)) for one in range(len(found.lists))
     ]
+    # Others may have been begun in the millisecond of the last one.
+    assert found.seen_up_to_ms == (None if count <= LISTED_MAX else LISTED_MAX - 2)
     assert pages.asked <= LISTED_MAX // LISTED_AT_ONCE
+
+
+async def test_whoever_is_awaited_is_listed_behind_thousands_of_others() -> None:
+    pages, names = Pages(5_000), (ParticipantName("set:b"), OWN, ParticipantName("set:c"))
+    tag, keys = generation_tag(FIRST), DecisionKeys("c")
+    values = [
+        ParticipantsEntry((names[0],), tag, Incarnation("me"), 1),
+        ParticipantsEntry(names, tag, Incarnation("me"), 1, committed=(1,)),
+        ParticipantsEntry(names, tag, Incarnation("me"), 1, finished=(1,)),
+    ]
+    for number, entry in enumerate(pages.entries):
+        pages.entries[number] = replace(entry, value=values[number % 3].encode())
+    awaiting = ParticipantsEntry(names, tag, Incarnation("me"), 1, committed=(0, 2))
+    last = new_global_id(5_000, bytes(10))
+    pages.entries.append(Entry(keys.participants(last), awaiting.encode(), 1, 1, 0))
+    found = await DecisionLogReader(cast(EtcdClient, pages), "c").list(OWN, LATER_MS)
+    assert found == LoggedParticipants(((last, awaiting),))
+
+
+async def test_what_was_begun_later_than_anybody_wants_to_know_of_is_not_read() -> None:
+    pages = Pages(10 * LISTED_AT_ONCE)
+    found = await DecisionLogReader(cast(EtcdClient, pages), "c").list(OWN, LISTED_AT_ONCE)
+    assert found is not None and len(found.lists) == LISTED_AT_ONCE + 1 and found.seen_up_to_ms is None
+    assert pages.asked == 2
 
 
 async def test_a_list_passes_by_what_nobody_understands_and_is_none_without_etcd() -> None:
     pages = Pages(2)
     pages.entries.insert(1, Entry(f"{DecisionKeys('c').all_participants}x", b"?", 1, 1, 0))
     reader = DecisionLogReader(cast(EtcdClient, pages), "c")
-    found = await reader.list()
-    assert found is not None and len(found) == 2
+    found = await reader.list(OWN, LATER_MS)
+    assert found is not None and len(found.lists) == 2
     pages.is_away = True
-    assert await reader.list() is None
+    assert await reader.list(OWN, LATER_MS) is None
 
 
 # The watch

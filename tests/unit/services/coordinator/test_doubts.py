@@ -1,7 +1,7 @@
 """What a coordinator says of transactions that are not over."""
 
 from lockstep.core.branch_names import GENERATION_TAG_CHARACTERS, GenerationTag, GlobalId, branch_xid
-from lockstep.core.decision_log import ParticipantsEntry
+from lockstep.core.decision_log import ListRead, ParticipantsEntry
 from lockstep.core.doubt_watch import DoubtFigures
 from lockstep.core.ids import Incarnation
 from lockstep.core.pieces import PIECE_COST
@@ -123,7 +123,7 @@ def test_a_long_log_is_taken_in_a_piece_at_a_time_and_the_oldest_of_nobody_are_t
         LoggedTransaction(
             GlobalId(number.to_bytes(16, "big")),
             ParticipantsEntry(names(2), TAG, Incarnation("gone"), rig.now_ms - number),
-            1,
+            ListRead(1),
             None,
         )
         for number in range(many)

@@ -1,6 +1,7 @@
 """What results of etcd mean to the coordinator's core."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -11,6 +12,7 @@ from lockstep.core.cluster_map import Keys
 from lockstep.core.decision_log import (
     DecisionKeys,
     Fate,
+    ListRead,
     OutcomeEntry,
     ParticipantsEntry,
     SetBackWatch,
@@ -25,14 +27,16 @@ from lockstep.runtime.etcd_values import Entry, GetDone, TransactionResult
 from services.coordinator.core.messages import (
     Decide,
     DeleteTransaction,
+    KeepCommitted,
     LogInDoubt,
     LogRead,
+    LogRefused,
     LogWritten,
     ReadLog,
     Ticket,
     WriteParticipants,
 )
-from services.coordinator.log_changes import LogChanges
+from services.coordinator.log_changes import AnyLogChange, LogChanges
 from services.coordinator.log_port import LogPort
 from services.coordinator.presence import Presence
 from tests.unit.services.etcd_in_memory import EtcdInMemory
@@ -45,8 +49,9 @@ READ = ReadLog(TICKET, ID)
 WRITE = WriteParticipants(
     TICKET, ID, ParticipantsEntry((ParticipantName("set:a"),), TAG, Incarnation("me"), 1)
 )
-DECIDE = Decide(TICKET, ID, 5, Verdict.ABORT, TAG)
-DELETE = DeleteTransaction(TICKET, ID, 5, Verdict.COMMIT, OutcomeEntry(Verdict.COMMIT))
+LISTED = ListRead(5, b"list")
+DECIDE = Decide(TICKET, ID, LISTED, Verdict.ABORT, TAG)
+DELETE = DeleteTransaction(TICKET, ID, LISTED, Verdict.COMMIT, OutcomeEntry(Verdict.COMMIT))
 
 
 class Registration:
@@ -130,7 +135,8 @@ async def test_nothing_is_decided_in_an_etcd_of_which_a_disk_has_seen_more() -> 
     written = await port.perform(WRITE)
     assert isinstance(written, LogWritten)
     etcd.put(Keys("c").set_back, b"the disk d of b1 has seen revision 900, etcd is at 100")
-    decide = Decide(TICKET, WRITE.global_id, written.revision, Verdict.ABORT, TAG)
+    listed = ListRead(written.revision, WRITE.entry.encode())
+    decide = Decide(TICKET, WRITE.global_id, listed, Verdict.ABORT, TAG)
     assert await port.perform(decide) == LogInDoubt(TICKET)
     assert await port.perform(READ) == LogInDoubt(TICKET)
     del etcd.entries[Keys("c").set_back]
@@ -158,7 +164,8 @@ async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() ->
     written = await port.perform(WRITE)
     assert isinstance(written, LogWritten)
     finished = replace(WRITE.entry, finished=(0,))
-    decided = await port.perform(Decide(TICKET, ID, written.revision, Verdict.COMMIT, TAG, entry=finished))
+    listed = ListRead(written.revision, WRITE.entry.encode())
+    decided = await port.perform(Decide(TICKET, ID, listed, Verdict.COMMIT, TAG, entry=finished))
     assert isinstance(decided, LogWritten)
     entry = etcd.entries[keys.participants(ID)]
     assert ParticipantsEntry.decode(entry.value) == finished and entry.mod_revision == decided.revision
@@ -167,6 +174,46 @@ async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() ->
 def test_a_list_of_an_older_version_has_nobody_finished() -> None:
     encoded = WRITE.entry.encode().replace(b'"finished":[],', b"")
     assert b"finished" not in encoded and ParticipantsEntry.decode(encoded) == WRITE.entry
+
+
+# Revisions that are given once more
+
+
+OTHERS = ParticipantsEntry(WRITE.entry.participants, TAG, Incarnation("another"), 2)
+COMMITTED = replace(WRITE.entry, committed=(0,))
+CHANGES: dict[str, Callable[[ListRead], AnyLogChange]] = {
+    "decide": lambda listed: Decide(TICKET, ID, listed, Verdict.ABORT, TAG),
+    "decide, and say who is finished": lambda listed: Decide(
+        TICKET, ID, listed, Verdict.ABORT, TAG, entry=replace(WRITE.entry, finished=(0,))
+    ),
+    "sign": lambda listed: replace(WRITE, replaces=listed),
+    "delete what needs no decision": lambda listed: DeleteTransaction(TICKET, ID, listed, None, None),
+    "delete": lambda listed: DeleteTransaction(TICKET, ID, listed, Verdict.COMMIT, DELETE.outcome),
+    "keep": lambda listed: KeepCommitted(TICKET, ID, listed, COMMITTED),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_a_change_does_not_fall_on_what_another_wrote_at_the_same_revision(what: str) -> None:
+    """etcd comes back from a backup, and gives a revision once more; nobody has noticed yet."""
+    etcd, keys = EtcdInMemory(), DecisionKeys("c")
+    presence = cast(Presence, Registration())
+    presence.watch = SetBackWatch()
+    port = LogPort(cast(EtcdClient, etcd), "c", presence, 60_000)
+    etcd.put(Keys("c").generation, Registration.generation_value)
+    etcd.put(presence.key, b"")
+    presence.revision = etcd.entries[presence.key].mod_revision
+    written = await port.perform(WRITE)
+    assert isinstance(written, LogWritten)
+    change = CHANGES[what](ListRead(written.revision, WRITE.entry.encode()))
+    etcd.revision = written.revision - 1
+    etcd.put(keys.participants(ID), OTHERS.encode())
+    if what in ("delete", "keep"):
+        etcd.put(keys.decision(ID), Verdict.COMMIT.encode())
+    before = dict(etcd.entries)
+    assert before[keys.participants(ID)].mod_revision == written.revision
+    assert isinstance(await port.perform(change), LogRefused)
+    assert etcd.entries == before
 
 
 # Roll calls
@@ -219,8 +266,9 @@ async def test_the_roll_is_called_for_a_decision_that_needs_it_whoever_has_the_l
     presence.watch = SetBackWatch()
     port = LogPort(etcd, "c", presence, 1_000)
     left.etcd.put(left.keys.generation, Registration.generation_value)
-    revision = left.etcd.entries[keys.participants(ID)].mod_revision
-    decide = Decide(TICKET, ID, revision, Verdict.ABORT, TAG, needs_roll=True)
+    found = left.etcd.entries[keys.participants(ID)]
+    listed = ListRead(found.mod_revision, found.value)
+    decide = Decide(TICKET, ID, listed, Verdict.ABORT, TAG, needs_roll=True)
     assert await port.perform(decide) == LogInDoubt(TICKET)
     assert left.stamps.silent == ("b",)
     assert await port.perform(decide) == LogInDoubt(TICKET), "nobody has answered yet"

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, new_global_id
-from lockstep.core.decision_log import DecisionKeys, OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import NO_LIST, DecisionKeys, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
 from lockstep.runtime.etcd import EtcdClient
@@ -54,7 +54,7 @@ async def delete(port: LogPort, *numbers: int) -> list[type]:
     """Of transactions that have left the log already, as far as its compares say; answers what came of it."""
     ids = [GlobalId(new_global_id(1, number.to_bytes(10))) for number in numbers]
     effects = [
-        DeleteTransaction(Ticket(number), global_id, 0, None, OutcomeEntry(Verdict.COMMIT))
+        DeleteTransaction(Ticket(number), global_id, NO_LIST, None, OutcomeEntry(Verdict.COMMIT))
         for number, global_id in zip(numbers, ids, strict=True)
     ]
     return [type(answer) for answer in await asyncio.gather(*map(port.perform, effects))]

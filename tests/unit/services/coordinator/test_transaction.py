@@ -34,6 +34,7 @@ from services.coordinator.core.messages import (
 from services.coordinator.core.phases import NEXT, Phase
 from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.steps import STEPS
+from services.coordinator.core.transaction import STATES
 from services.coordinator.core.votes import Completion, Verb, Vote
 from tests.simulation.coordination.decision_log import DecisionLog
 from tests.unit.services.coordinator.rig import ID, LIMITS, TAG, AnyLog, Participants, Rig, names
@@ -1034,6 +1035,7 @@ def test_what_all_have_acknowledged_is_left_to_operators_where_another_history_h
     (delete,) = rig.run(lambda effect: isinstance(effect, DeleteTransaction))
     assert isinstance(delete, DeleteTransaction) and rig.state(request) is C
     rig.log.decisions.clear()
+    rig.log.is_unattested = True
     rig.doubt(delete.ticket)
     rig.pass_time(5_000)
     assert rig.core.transactions, "the newer state may come back"
@@ -1041,3 +1043,64 @@ def test_what_all_have_acknowledged_is_left_to_operators_where_another_history_h
     rig.pass_time(5_000)
     assert not rig.core.transactions and rig.log.view(ID).participants is not None
     assert [note.event for note in rig.notes] == ["undecided_of_another_history"]
+
+
+@pytest.mark.parametrize("votes", [(Vote.OK, Vote.OK), (Vote.OK, Vote.NO)], ids=["commit", "abort"])
+@pytest.mark.parametrize("owner", ["C1", "C2"])
+def test_what_all_have_acknowledged_leaves_an_etcd_that_has_lost_its_decision(
+    votes: tuple[Vote, Vote], owner: str
+) -> None:
+    """It was set back by so little that nobody can notice. Its list is there, undecided, or another's who has begun with it."""
+    rig = Rig("C1", participants=Participants(votes))
+    request = rig.commit()
+    (delete,) = rig.run(lambda effect: isinstance(effect, DeleteTransaction))
+    told = rig.state(request)
+    assert told in (C, A)
+    rig.log.decisions.clear()
+    other = Rig("C2", rig.log, Participants(votes))
+    other.now_ms = rig.now_ms
+    decides: list[Effect] = []
+    if owner == "C2":
+        rig.log.participants.clear()
+        other.commit()
+        decides = other.run(lambda effect: isinstance(effect, Decide))
+    rig.perform(delete)
+    rig.pass_time(5_000)
+    assert not rig.core.transactions and not rig.log.participants and not rig.log.decisions
+    outcome = rig.log.outcomes[ID]
+    assert (STATES[outcome.verdict], outcome.heuristic, outcome.hazards) == (told, XaStatus.OK, ())
+    for decide in decides:
+        other.perform(decide)
+    asked = other.outcome()
+    other.run()
+    assert other.state(asked) is told and not other.core.transactions
+
+
+def test_a_decision_that_etcd_lacks_is_taken_for_lost_only_when_the_roll_was_answered() -> None:
+    """The newer state may come back, and the branches be asked again."""
+    rig = Rig("C1")
+    rig.commit()
+    (delete,) = rig.run(lambda effect: isinstance(effect, DeleteTransaction))
+    rig.log.decisions.clear()
+    rig.log.is_unattested = True
+    rig.perform(delete)
+    rig.pass_time(5_000)
+    assert rig.core.transactions and rig.log.participants
+    rig.log.is_unattested = False
+    rig.pass_time(5_000)
+    assert not rig.core.transactions and rig.log.outcomes[ID].verdict is Verdict.COMMIT
+
+
+def test_a_decision_that_comes_back_is_deleted_as_it_stands() -> None:
+    rig = Rig("C1")
+    rig.commit()
+    (delete,) = rig.run(lambda effect: isinstance(effect, DeleteTransaction))
+    kept = dict(rig.log.decisions)
+    rig.log.decisions.clear()
+    rig.log.is_unattested = True
+    rig.perform(delete)
+    rig.pass_time(5_000)
+    rig.log.decisions.update(kept)
+    rig.pass_time(5_000)
+    assert not rig.core.transactions and not rig.log.participants and not rig.log.decisions
+    assert rig.log.outcomes[ID].verdict is Verdict.COMMIT

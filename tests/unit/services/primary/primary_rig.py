@@ -146,7 +146,7 @@ class Rig:
         self.notes: list[Note] = []
         self.questions: list[AskDecision] = []
         """Of prepared branches about their decisions; the test answers them."""
-        self.logged: LoggedParticipants | None = ()
+        self.logged: LoggedParticipants | None = LoggedParticipants()
         """What the decision log has; None: it does not answer."""
         self.wakes: list[int] = []
         """When it was to be woken; the test does it."""
