@@ -24,7 +24,7 @@ from lockstep.core.ids import (
     place,
 )
 from lockstep.core.items import operation_key, transaction_key
-from lockstep.core.outcomes import Outcome
+from lockstep.core.outcomes import NOTHING_TO_COMMIT, Outcome
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.records import (
     Begin,
@@ -93,7 +93,7 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
         is_repeated = record.commit_when_prepared and outcome.state in COMMITS
         return Reply(value=outcome.state) if is_repeated else refused(outcome)
     if record.commit_when_prepared:
-        _end(state, index, buffer, transition, record.xid, 0)
+        _end(state, index, buffer, transition, record.xid, NOTHING_TO_COMMIT if record.is_read_only else 0)
         return Reply(value=XaStatus.OK) if record.xid else reply_to_commit(index, record)
     branch = state.transactions.identify(buffer, record.xid)
     branch.advance(transition)

@@ -251,6 +251,10 @@ class Prepare(Record, tag=21, frozen=True):
     """How many durable records the transaction has in the log before this one; -1: nobody said. Whose log begins inside a
     transaction sees by it whether something of that is lacking; applying does not need it.
     """
+    is_read_only: bool = False
+    """Of a branch that ends with this: it had nothing to commit, and its vote said so. An older version says nothing of it, and
+    takes no notice of it.
+    """
 
 
 class Commit(Record, tag=22, frozen=True):

@@ -39,7 +39,9 @@ class _ParticipantVoteEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Parti
     PARTICIPANT_VOTE_OK: _ParticipantVote.ValueType  # 1
     """Prepared, now or before."""
     PARTICIPANT_VOTE_READ_ONLY: _ParticipantVote.ValueType  # 2
-    """Nothing to commit: the branch is finished and need not be told."""
+    """Nothing to commit: the branch is finished and need not be told. Who is told all the same, for this was not heard, answers COMMITTED
+    to a commit and UNKNOWN_BRANCH to a rollback: nothing is left of it, and it has committed against nobody.
+    """
     PARTICIPANT_VOTE_NO: _ParticipantVote.ValueType  # 3
     """It cannot commit: it is rolled back, or will be when it is told."""
     PARTICIPANT_VOTE_COMMITTED: _ParticipantVote.ValueType  # 4
@@ -52,7 +54,9 @@ PARTICIPANT_VOTE_UNKNOWN_BRANCH: ParticipantVote.ValueType  # 0
 PARTICIPANT_VOTE_OK: ParticipantVote.ValueType  # 1
 """Prepared, now or before."""
 PARTICIPANT_VOTE_READ_ONLY: ParticipantVote.ValueType  # 2
-"""Nothing to commit: the branch is finished and need not be told."""
+"""Nothing to commit: the branch is finished and need not be told. Who is told all the same, for this was not heard, answers COMMITTED
+to a commit and UNKNOWN_BRANCH to a rollback: nothing is left of it, and it has committed against nobody.
+"""
 PARTICIPANT_VOTE_NO: ParticipantVote.ValueType  # 3
 """It cannot commit: it is rolled back, or will be when it is told."""
 PARTICIPANT_VOTE_COMMITTED: ParticipantVote.ValueType  # 4

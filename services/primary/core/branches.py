@@ -226,7 +226,15 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
     if not branch.operations and _uses(context, request.session, DtxUse.HEARS_READ_ONLY):
         _check_resource_sets(context, command)
         sets = command.resource_sets
-        ended = Prepare(None, branch.key, True, command.xid, resource_sets=sets, durable_records=0)
+        ended = Prepare(
+            None,
+            branch.key,
+            True,
+            command.xid,
+            resource_sets=sets,
+            durable_records=0,
+            is_read_only=True,
+        )
         _end_open(context, branch, ended)
         _answer(context, request, XaStatus.RDONLY)
         return
@@ -288,6 +296,9 @@ def rollback(context: Context, request: Request, command: RollbackBranchCommand)
         context.writer.append(ForgetUndone(None, command.xid), False)
         _answer(context, request, XaStatus.OK)
         return
+    if isinstance(found, Outcome) and found.had_nothing_to_commit:
+        # Whoever tells it the end may not have heard its vote: to him nothing is left, and it has not committed against anybody.
+        raise _rejected(ErrorCode.NOT_FOUND, command, None, "had nothing to commit")
     if _answer_ended(context, request, command, found):
         return
     branch = _branch(command, found)

@@ -247,7 +247,8 @@ def _tell_outcome(
 ) -> None:
     """At the log's end."""
     outcome = context.state.outcome(request.transaction)
-    state, reason = _OUTCOMES[outcome.state], outcome.reason
+    state = _OUTCOMES[outcome.state]
+    reason = 0 if outcome.had_nothing_to_commit else outcome.reason
     streams.tell_answer(
         stream,
         lambda: OutcomeAnswer(*streams.head(), request.request, request.transaction, state, reason),

@@ -20,6 +20,7 @@ from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.transaction import Transaction
 from services.coordinator.core.votes import Completion, Verb, Vote
 from tests.simulation.coordination.decision_log import AnyLogEffect, DecisionLog
+from tests.simulation.coordination.participant import BranchState, Participant, SimulatedBranch
 from tests.simulation.coordination.world import HARSH, World
 
 
@@ -172,6 +173,15 @@ class _HoldsForEver(Coordinator):
         super().__init__(process, replace(limits, hold_ms_max=10**9))
 
 
+class _ReadOnlyIsCommitted(Participant):
+    """Who had nothing to commit answers a rollback as who has committed something."""
+
+    def _complete(self, branch: SimulatedBranch, verb: Verb) -> Completion:
+        if branch.state is BranchState.READ_ONLY:
+            return Completion.COMMITTED
+        return super()._complete(branch, verb)
+
+
 def _with_coordinator(weak: type[Coordinator]) -> Callable[[int], World]:
     return lambda seed: World(seed, weak, faults=HARSH)
 
@@ -179,6 +189,16 @@ def _with_coordinator(weak: type[Coordinator]) -> Callable[[int], World]:
 def _with_log(weak: type[DecisionLog]) -> Callable[[int], World]:
     def build(seed: int) -> World:
         return World(seed, log_class=weak, faults=HARSH)
+
+    return build
+
+
+def _with_participants(weak: type[Participant]) -> Callable[[int], World]:
+    def build(seed: int) -> World:
+        world = World(seed, faults=HARSH)
+        for participant in world.participants.values():
+            participant.__class__ = weak
+        return world
 
     return build
 
@@ -199,4 +219,5 @@ MUTATIONS: dict[str, Callable[[int], World]] = {
     "decision overwritten": _with_log(_OverwritingLog),
     "outcomes not kept": _with_log(_OutcomesNotKept),
     "holds do not end by themselves": _with_coordinator(_HoldsForEver),
+    "read-only told as committed": _with_participants(_ReadOnlyIsCommitted),
 }

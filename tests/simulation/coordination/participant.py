@@ -95,6 +95,9 @@ class Participant:
                 return Vote.NO
 
     def _complete(self, branch: SimulatedBranch, verb: Verb) -> Completion:
+        if branch.state is BranchState.READ_ONLY and verb is Verb.ROLL_BACK:
+            # As resource sets answer: nothing is left of it, and it has not committed against anybody.
+            return Completion.UNKNOWN_BRANCH
         if branch.state not in _ENDED:
             is_commit = verb is Verb.COMMIT_ONE_PHASE or (
                 verb is Verb.COMMIT and branch.state is BranchState.PREPARED
