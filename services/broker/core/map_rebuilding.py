@@ -19,8 +19,9 @@ from lockstep.core.lineage import Lineage
 from lockstep.core.stamps import NO_STAMPS, Stamp, Stamps
 
 EPOCHS_LEFT_FREE = 1_000_000
-"""Between the highest epoch known and the one begun, when a disk was left out: more than it can have seen beyond that. An offset
-of committed events names a log by the epoch that wrote it (DESIGN 7): an epoch of a lost log must not have other records."""
+"""Between the highest epoch known and the one begun, when a disk was left out, or loss accepted: more than it can have seen
+beyond that. An offset of committed events names a log by the epoch that wrote it (DESIGN 7): an epoch of a lost log must not have
+other records."""
 
 
 @dataclass(frozen=True, slots=True)

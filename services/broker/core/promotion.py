@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation
+from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation
+from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,10 @@ def candidacy(
 
 
 def data_loss_candidacy(set_map: SetMap, standing: Standing, highest_epoch: Epoch) -> Candidacy:
-    """The promotion that an operator forces: this disk alone is the set from now on (R7)."""
-    epoch = Epoch(max(set_map.epoch, highest_epoch) + 1)
+    """The promotion that an operator forces: this disk alone is the set from now on (R7). What the others have seen nobody knows,
+    in an etcd that was set back: so this epoch is above all that they can have (`EPOCHS_LEFT_FREE`).
+    """
+    epoch = Epoch(min(max(set_map.epoch, highest_epoch) + EPOCHS_LEFT_FREE, EPOCH_MAX))
     return Candidacy(_entry(set_map, standing, (), epoch), (), True)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation
+from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
 from services.broker.core.promotion import Standing, candidacy, data_loss_candidacy
 from tests.unit.services.replicas import entry, member
 
@@ -91,5 +92,9 @@ def test_a_set_that_was_never_served_begins_with_whoever_asks() -> None:
 
 def test_accepted_data_loss_leaves_this_disk_alone_above_every_epoch_seen() -> None:
     found = data_loss_candidacy(entry(3, A, B, min_in_sync=2), standing(C, False), Epoch(7))
-    assert (found.target.epoch, found.target.in_sync, found.is_restarted) == (8, (C,), True)
+    assert (found.target.epoch, found.target.in_sync, found.is_restarted) == (
+        7 + EPOCHS_LEFT_FREE,
+        (C,),
+        True,
+    )
     assert found.target.learners == (A, B)

@@ -44,6 +44,7 @@ from lockstep.core.server_messages import AttachRefused
 from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.core.store_protocol import StoreRefused
 from services.backup.core.backup_memory import BackupState
+from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
 from tests.unit.services.replicas import (
     SET,
     MemoryStore,
@@ -786,7 +787,7 @@ def test_accepted_data_loss_makes_this_disk_the_set_in_an_epoch_of_its_own() -> 
     bench.see_key(None)
     bench.feed(AcceptDataLoss(SET))
     (asked,) = bench.wanted(PromoteSelf)
-    assert (asked.set_map.epoch, asked.set_map.in_sync) == (5, (bench.own(),))
+    assert (asked.set_map.epoch, asked.set_map.in_sync) == (4 + EPOCHS_LEFT_FREE, (bench.own(),))
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -811,9 +812,9 @@ def test_data_loss_is_accepted_of_a_disk_that_was_fenced_above_the_map(
     assert bench.replica.obstacle_to_accepted_loss == ""
     bench.feed(AcceptDataLoss(SET))
     (asked,) = bench.wanted(PromoteSelf)
-    assert (asked.set_map.epoch, asked.set_map.in_sync) == (fence + 1, (bench.own(),))
+    assert (asked.set_map.epoch, asked.set_map.in_sync) == (fence + EPOCHS_LEFT_FREE, (bench.own(),))
     bench.answer(Verdict.DONE, 11)
-    assert bench.replica.is_serving and bench.store.content()[-1] == (fence + 1, 4)
+    assert bench.replica.is_serving and bench.store.content()[-1] == (fence + EPOCHS_LEFT_FREE, 4)
 
 
 @pytest.mark.parametrize("fence", [(1 << 63) - 1, (1 << 64) - 1])
@@ -903,10 +904,12 @@ def test_a_damaged_last_member_stands_only_by_an_operators_word_with_what_is_und
     bench.hold_lease()
     bench.feed(AcceptDataLoss(SET))
     (asked,) = bench.wanted(PromoteSelf)
-    assert (asked.set_map.epoch, asked.set_map.in_sync) == (2, (bench.own(),))
+    assert (asked.set_map.epoch, asked.set_map.in_sync) == (1 + EPOCHS_LEFT_FREE, (bench.own(),))
     bench.answer(Verdict.DONE, 11)
     assert bench.replica.is_serving
-    assert bench.store.content()[-1] == (2, 4), "the new epoch goes on behind the undamaged part"
+    assert bench.store.content()[-1] == (1 + EPOCHS_LEFT_FREE, 4), (
+        "the new epoch goes on behind the undamaged part"
+    )
 
 
 def test_one_command_accepts_damage_once() -> None:
