@@ -193,7 +193,7 @@ class ClusterService:
     async def _until_serving(self, set_name: SetName) -> None:
         """Raises `Rejected` if this broker, which is to lead the set, does not serve it in time."""
         deadline = asyncio.get_running_loop().time() + CHANGE_SECONDS
-        while (replica := self._report.replica(set_name)).role != pb.ROLE_PRIMARY or replica.trouble:
+        while self._report.replica(set_name).role != pb.ROLE_PRIMARY:
             if asyncio.get_running_loop().time() >= deadline:
                 text = f"{self._broker} is to lead set {set_name!r} and does not serve it"
                 raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, broker=self._broker)

@@ -129,6 +129,9 @@ class StatusReport:
         report = pb.Replica(resource_set=set_name, log_end=core.log_end)
         if core.primary is not None:
             _describe_primary(report, core.primary, core.is_serving, boottime_ms())
+            if self._view.is_set_back and not report.trouble:
+                # It was promoted before anybody said so; whose disk knows more does not follow it, and may be gone.
+                report.trouble = self._set_back
         elif core.backup is not None:
             is_in_sync = core.set_map is not None and core.set_map.member(self._broker) is not None
             _describe_backup(report, core.backup, is_in_sync, boottime_ms())
@@ -137,14 +140,16 @@ class StatusReport:
                 # Its store refuses the epoch of etcd: the replica itself never gets to see what is there.
                 report.trouble = _ahead_of_etcd(f"epoch {epoch}")
             elif self._view.is_set_back and core.is_ahead_of_etcd:
-                report.trouble = (
-                    f"etcd was set back: {self._view.set_back_by}; see lockstep cluster rebuild-map"
-                )
+                report.trouble = self._set_back
             elif core.is_ahead_of_etcd and core.backup.opened is not None:
                 report.trouble = _ahead_of_etcd(f"generation {core.backup.opened.generation!r}")
         if (state := self._state(set_name)) is not None:
             _describe_state(report, state)
         return report
+
+    @property
+    def _set_back(self) -> str:
+        return f"etcd was set back: {self._view.set_back_by}; see lockstep cluster rebuild-map"
 
     def _state(self, set_name: SetName) -> SetState | None:
         """What the replica here has in memory; None: nothing yet, or there is none."""

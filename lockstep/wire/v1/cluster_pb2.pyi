@@ -260,7 +260,7 @@ class Replica(_message.Message):
     log_end: _builtins.int
     role: Global___Role.ValueType
     trouble: _builtins.str
-    """Empty: serves as it should; otherwise why it does not, in words."""
+    """Empty: serves as it should; otherwise why it does not, or what an operator has to do about etcd, in words."""
     state_hash: _builtins.str
     """Of the state at `state_index`; empty unless it was asked for."""
     state_index: _builtins.int

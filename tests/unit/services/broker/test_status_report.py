@@ -102,6 +102,21 @@ async def test_a_status_says_that_the_own_store_refuses_an_epoch_for_it_has_seen
     )
 
 
+async def test_a_status_of_a_primary_says_that_etcd_was_set_back() -> None:
+    """It was promoted before anybody said so, and nobody follows it who would say that."""
+    bench = leading()
+    report = report_of(bench, StatusReport)
+    assert bench.replica.is_serving
+    (replica,) = (await report.get_status(pb.GetClusterStatusRequest())).replicas
+    assert (replica.role, replica.trouble) == (pb.ROLE_PRIMARY, "")
+    report._view.set_back_by = "the disk d of b has seen revision 900, etcd is at 100"
+    (replica,) = (await report.get_status(pb.GetClusterStatusRequest())).replicas
+    assert replica.role == pb.ROLE_PRIMARY
+    assert replica.trouble == (
+        "etcd was set back: the disk d of b has seen revision 900, etcd is at 100; see lockstep cluster rebuild-map"
+    )
+
+
 class Counted(StatusReport):
     """Counts the looks at a replica: there is one for each hash."""
 
