@@ -1,7 +1,7 @@
 """Places in the committed logs of resource sets, as readers of events keep them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.wire.v1 import events_pb2 as pb
 
@@ -12,15 +12,17 @@ class EventOffset:
 
     index: int
     epoch: int
+    reign: int = field(default=0, compare=False)
+    """Which primary wrote that record, should the epoch have begun twice; 0: nobody has said."""
 
     @classmethod
     def of(cls, offset: pb.EventOffset) -> "EventOffset":
         """As it came over the wire."""
-        return cls(offset.index, offset.epoch)
+        return cls(offset.index, offset.epoch, offset.reign)
 
     def in_set(self, resource_set: str) -> pb.EventOffset:
         """As it goes over the wire."""
-        return pb.EventOffset(resource_set=resource_set, index=self.index, epoch=self.epoch)
+        return pb.EventOffset(resource_set=resource_set, index=self.index, epoch=self.epoch, reign=self.reign)
 
 
 Offsets = Mapping[str, EventOffset]

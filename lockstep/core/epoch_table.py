@@ -106,6 +106,10 @@ class EpochTable:
         place = bisect_right(self._firsts, index)
         return self._epochs[place - 1] if place else None
 
+    def reign_in(self, epoch: Epoch) -> int:
+        """Whose epoch it is here; `UNKNOWN_REIGN` where that is not known, or there is none."""
+        return self._reigns.get(epoch, UNKNOWN_REIGN)
+
     def first_of(self, epoch: Epoch) -> LogIndex | None:
         """The first index of `epoch`, None if it is not in the table."""
         return next(

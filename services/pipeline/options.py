@@ -103,13 +103,16 @@ class SourceOptions:
 def offsets_from(plain: object) -> dict[str, EventOffset]:
     """From JSON; raises `ValueError` for what is none."""
     if not isinstance(plain, dict) or not all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int) for one in pair)
+        isinstance(pair, list) and len(pair) in (2, 3) and all(isinstance(one, int) for one in pair)
         for pair in plain.values()
     ):
-        raise ValueError(f'offsets are {{"set": [index, epoch]}}, not {plain!r}')
+        raise ValueError(f'offsets are {{"set": [index, epoch]}}, perhaps with a reign behind, not {plain!r}')
     return {name: EventOffset(*pair) for name, pair in plain.items()}
 
 
 def plain(offsets: Mapping[str, EventOffset]) -> dict[str, list[int]]:
-    """For JSON, in order of the sets' names."""
-    return {name: [offset.index, offset.epoch] for name, offset in sorted(offsets.items())}
+    """For JSON, in order of the sets' names. A checkpoint of an older version has no reigns, and gets them with the next plan."""
+    return {
+        name: [offset.index, offset.epoch, offset.reign] if offset.reign else [offset.index, offset.epoch]
+        for name, offset in sorted(offsets.items())
+    }

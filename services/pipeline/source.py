@@ -55,12 +55,14 @@ class LockstepSource(DataSource):
         return LockstepStreamReader(dict(self.options))
 
 
+_Place = tuple[int, int, int]
+"""An `EventOffset` in plain values."""
+
+
 class Part(InputPartition):
     """One task's share, in plain values."""
 
-    def __init__(
-        self, resource_set: str, begin: tuple[int, int], end: tuple[int, int], brokers: tuple[str, ...]
-    ) -> None:
+    def __init__(self, resource_set: str, begin: _Place, end: _Place, brokers: tuple[str, ...]) -> None:
         super().__init__(resource_set)
         self.resource_set = resource_set
         self.begin = begin
@@ -194,7 +196,7 @@ class LockstepReader(DataSourceReader):
             plans = plans_in_a_row(client, options, begins, until)
         ends = given if given is not None else cut_of(plans[-1])
         # Spark wants one at least; what it gets instead of none reads nothing.
-        return _parts(begins, ends, plans) or [Part("", (0, 0), (0, 0), ())]
+        return _parts(begins, ends, plans) or [Part("", (0, 0, 0), (0, 0, 0), ())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from services.pipeline.options import SourceOptions
@@ -209,11 +211,13 @@ def _parts(
     from services.pipeline.planning import parts_of
 
     return [
-        Part(
-            one.resource_set, (one.begin.index, one.begin.epoch), (one.end.index, one.end.epoch), one.brokers
-        )
+        Part(one.resource_set, _place(one.begin), _place(one.end), one.brokers)
         for one in parts_of(begins, ends, plans)
     ]
+
+
+def _place(offset: EventOffset) -> _Place:
+    return offset.index, offset.epoch, offset.reign
 
 
 def _read(options: SourceOptions, part: Part) -> Iterator[Any]:

@@ -39,20 +39,26 @@ class EventOffset(_message.Message):
     RESOURCE_SET_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    REIGN_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     index: _builtins.int
     epoch: _builtins.int
     """Of the record at `index`; 0 for index 0."""
+    reign: _builtins.int
+    """Which primary wrote that record, of those that began the epoch: an etcd that was set back may have had it begun twice, and there are
+    two logs then with the same indexes and epochs. From 1 to 65535; 0: not known, or an earlier version does not say.
+    """
     def __init__(
         self,
         *,
         resource_set: _builtins.str = ...,
         index: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        reign: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "resource_set", b"resource_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "reign", b"reign", "resource_set", b"resource_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -563,11 +569,34 @@ class DescribeLogResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Reign(_message.Message):
+        """As in `EventOffset`."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        EPOCH_FIELD_NUMBER: _builtins.int
+        REIGN_FIELD_NUMBER: _builtins.int
+        epoch: _builtins.int
+        reign: _builtins.int
+        def __init__(
+            self,
+            *,
+            epoch: _builtins.int = ...,
+            reign: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "reign", b"reign"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     COMMITTED_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
     IS_END_FIELD_NUMBER: _builtins.int
     MARKS_FIELD_NUMBER: _builtins.int
     JOINT_COMMITS_FIELD_NUMBER: _builtins.int
+    REIGNS_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     """The broker's clock."""
     is_end: _builtins.bool
@@ -582,6 +611,10 @@ class DescribeLogResponse(_message.Message):
     def joint_commits(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogResponse.JointCommit]:
         """Of `start` on, up to the last mark: branches of our coordinator that committed here after they were prepared."""
 
+    @_builtins.property
+    def reigns(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogResponse.Reign]:
+        """Of the epochs from that of `start` on, as far as they are known."""
+
     def __init__(
         self,
         *,
@@ -590,10 +623,11 @@ class DescribeLogResponse(_message.Message):
         is_end: _builtins.bool = ...,
         marks: _abc.Iterable[Global___DescribeLogResponse.Mark] | None = ...,
         joint_commits: _abc.Iterable[Global___DescribeLogResponse.JointCommit] | None = ...,
+        reigns: _abc.Iterable[Global___DescribeLogResponse.Reign] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "is_end", b"is_end", "joint_commits", b"joint_commits", "marks", b"marks", "now_ms", b"now_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "is_end", b"is_end", "joint_commits", b"joint_commits", "marks", b"marks", "now_ms", b"now_ms", "reigns", b"reigns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

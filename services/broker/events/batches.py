@@ -68,6 +68,7 @@ class _Writer:
                 begun.events_here += count
                 place += count
                 first += count
+        # Of its reign nothing is said here: the end of the block does.
         self._last = Offset(transaction.index, transaction.epoch)
 
     def finish(self, end: Offset) -> list[bytes]:
@@ -156,6 +157,7 @@ class _Writer:
     def _cut(self, end: Offset) -> None:
         batch = self._batch
         batch.end.resource_set, batch.end.index, batch.end.epoch = self._set_name, end.index, end.epoch
+        batch.end.reign = end.reign
         self._columns.write(batch.events)
         batch.events.bodies = b"".join(self._bodies)
         batch.events.properties = b"".join(self._properties)

@@ -151,13 +151,15 @@ class Planner:
         for name, log in logs.items():
             end = cut.ends[name]
             planned = response.ranges.add(
-                to=wire_offset(name, end),
+                to=wire_offset(name, log.named(end)),
                 events=log.events_up_to(end),
-                splits=[wire_offset(name, point) for point in split_points(log.start, end, log.marks)],
+                splits=[
+                    wire_offset(name, log.named(point)) for point in split_points(log.start, end, log.marks)
+                ],
                 brokers=self._sources.addresses(name),
                 held_since_ms=cut.held_since_ms.get(name, 0),
             )
-            planned.start.CopyFrom(wire_offset(name, log.start))
+            planned.start.CopyFrom(wire_offset(name, log.named(log.start)))
             response.has_more |= end != log.end or not log.is_end
         return response
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
+from lockstep.core.epoch_table import UNKNOWN_REIGN, Reigns
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex, SetName
@@ -60,6 +61,12 @@ class SetEvents:
         loaded = self._loaded()
         index = min(offset.index, loaded.commit_index)
         epoch = loaded.state.epochs.epoch_at(index)
+        if epoch == offset.epoch and self._is_rival(offset):
+            raise Rejected(
+                ErrorCode.WRONG_EPOCH,
+                f"epoch {epoch} of {self.set_name} has begun twice, and {offset.index} of it is in the other log",
+                set_name=self.set_name,
+            )
         if epoch in (offset.epoch, None) or (epoch < offset.epoch and index < offset.index):
             return
         raise Rejected(
@@ -82,7 +89,18 @@ class SetEvents:
 
     def offset_at(self, index: LogIndex) -> Offset:
         """With the epoch of the record there; 0 if that is not known any more."""
-        return Offset(index, self._loaded().state.epochs.epoch_at(index) or Epoch(0))
+        epochs = self._loaded().state.epochs
+        epoch = epochs.epoch_at(index) or Epoch(0)
+        return Offset(index, epoch, epochs.reign_in(epoch))
+
+    def reigns_from(self, epoch: Epoch) -> Reigns:
+        """Of this epoch and those behind it, as far as they are known here."""
+        return tuple(found for found in self._loaded().state.epochs.reigns if found[0] >= epoch)
+
+    def _is_rival(self, offset: Offset) -> bool:
+        """Whether the epoch that it names is another primary's here."""
+        reign = self._loaded().state.epochs.reign_in(offset.epoch)
+        return reign != offset.reign and UNKNOWN_REIGN not in (reign, offset.reign)
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
@@ -124,7 +142,8 @@ class SetEvents:
         if found is None:
             return None
         end = found.block.end
-        if self._loaded().state.epochs.epoch_at(end.index) not in (end.epoch, None):
+        epoch = self._loaded().state.epochs.epoch_at(end.index)
+        if epoch not in (end.epoch, None) or self._is_rival(end):
             self._blocks.clear()
             self._builders.clear()
             return None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from lockstep.core.epoch_table import REIGN_MAX, UNKNOWN_REIGN
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.requests import SubscriptionChange
@@ -126,7 +127,7 @@ class EventSources:
                 response = await self._forwarding.to_broker(
                     broker, "Events/DescribeLog", request, pb.DescribeLogResponse, is_read=True
                 )
-                return await asyncio.to_thread(_log_view, start, response)
+                return await asyncio.to_thread(log_view_of, start, response)
             except LockstepError as error:
                 errors.add(broker, error)
         raise errors.conclusion()
@@ -157,7 +158,8 @@ class EventSources:
             if is_enough or blocks >= DESCRIBED_BLOCKS_MAX or time.monotonic() >= deadline:
                 break
         is_end = (marks[-1].offset.index if marks else start.index) >= committed.index
-        return LogView(start, marks, joints, is_end, read_now().wall_ms)
+        reigns = events.reigns_from(start.epoch)
+        return LogView(start, marks, joints, is_end, read_now().wall_ms, reigns)
 
     # --- primaries ----------------------------------------------------------------------------------------------------
 
@@ -258,11 +260,13 @@ class EventSources:
 
 
 def wire_offset(set_name: str, offset: Offset) -> pb.EventOffset:
-    return pb.EventOffset(resource_set=set_name, index=offset.index, epoch=offset.epoch)
+    return pb.EventOffset(resource_set=set_name, index=offset.index, epoch=offset.epoch, reign=offset.reign)
 
 
 def offset_of(wire: pb.EventOffset) -> Offset:
-    return Offset(LogIndex(wire.index), Epoch(wire.epoch))
+    """A number that is no reign is none that is known."""
+    reign = wire.reign if wire.reign <= REIGN_MAX else UNKNOWN_REIGN
+    return Offset(LogIndex(wire.index), Epoch(wire.epoch), reign)
 
 
 def wire_stands(stands: BranchStands) -> pb.FindBranchesResponse.BranchEnd:
@@ -292,7 +296,7 @@ def stands_of(wire: pb.FindBranchesResponse.BranchEnd) -> BranchStands:
 
 
 def wire_log(set_name: SetName, log: LogView, committed: Offset) -> pb.DescribeLogResponse:
-    """What `log_of` reads again."""
+    """What `log_view_of` reads again."""
     return pb.DescribeLogResponse(
         committed=wire_offset(set_name, committed),
         now_ms=log.now_ms,
@@ -315,10 +319,12 @@ def wire_log(set_name: SetName, log: LogView, committed: Offset) -> pb.DescribeL
             )
             for joint in log.joint_commits
         ],
+        reigns=[pb.DescribeLogResponse.Reign(epoch=epoch, reign=reign) for epoch, reign in log.reigns],
     )
 
 
-def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
+def log_view_of(start: Offset, response: pb.DescribeLogResponse) -> LogView:
+    """What `wire_log` has written."""
     marks = [
         Mark(Offset(LogIndex(mark.index), Epoch(mark.epoch)), TimeMs(mark.time_ms), mark.events)
         for mark in response.marks
@@ -338,7 +344,8 @@ def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
             )
         )
     ]
-    return LogView(start, marks, joints, response.is_end, response.now_ms)
+    reigns = tuple((Epoch(one.epoch), one.reign) for one in response.reigns if one.reign <= REIGN_MAX)
+    return LogView(start, marks, joints, response.is_end, response.now_ms, reigns)
 
 
 def change_of(number: int) -> SubscriptionChange:

@@ -79,7 +79,7 @@ class BlockCutter:
 
     def _end(self, frame: DecodedFrame) -> Offset:
         """Where the builder is. A cut inside a frame: all of its records are of its epoch."""
-        return Offset(self.builder.position, frame.header.epoch)
+        return Offset(self.builder.position, frame.header.epoch, frame.header.reign)
 
 
 def _joint_commits(transactions: list[CommittedTransaction]) -> Iterator[JointCommit]:

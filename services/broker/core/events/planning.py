@@ -9,11 +9,12 @@ held. A set that nobody looked at has none.
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
 from lockstep.core.branch_names import GlobalId, branch_name
+from lockstep.core.epoch_table import UNKNOWN_REIGN, Reigns
 from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.server_messages import BranchEnd
 from lockstep.core.xid import Xid
@@ -28,6 +29,8 @@ class Offset:
 
     index: LogIndex
     epoch: Epoch
+    reign: int = field(default=UNKNOWN_REIGN, compare=False)
+    """Whose epoch it is, where it has begun twice (`lockstep/core/epoch_table.py`); what does not say it is compared without."""
 
 
 class Mark(NamedTuple):
@@ -89,6 +92,8 @@ class LogView:
     """Nothing is committed behind the last mark."""
     now_ms: int = 0
     """Clock of the broker that answered."""
+    reigns: Reigns = ()
+    """Of the epochs from the start's on, as far as that broker knows them."""
 
     @property
     def end(self) -> Offset:
@@ -107,7 +112,14 @@ class LogView:
             [*self.joint_commits, *more.joint_commits],
             more.is_end,
             more.now_ms,
+            tuple(sorted({**dict(self.reigns), **dict(more.reigns)}.items())),
         )
+
+    def named(self, offset: Offset) -> Offset:
+        """With its reign. What a reader has said of his own stays: it is his log that has to be this one."""
+        if offset.reign:
+            return offset
+        return replace(offset, reign=dict(self.reigns).get(offset.epoch, UNKNOWN_REIGN))
 
     def events_up_to(self, end: Offset) -> int:
         """Behind the start. `end`: the start, a mark, or the place before a joint commit."""

@@ -23,6 +23,13 @@ def log_of(*sizes: int) -> list[Transaction]:
     ]
 
 
+def test_an_offset_keeps_what_a_broker_has_said_of_its_epoch() -> None:
+    """And asks with that; it is the same place all the same."""
+    offset = EventOffset(10, 2, 7)
+    assert EventOffset.of(offset.in_set("east")).reign == 7
+    assert offset == EventOffset(10, 2) and EventOffset.of(EventOffset(10, 2).in_set("east")).reign == 0
+
+
 def bodies(batches: "list[pb.EventBatch]") -> list[str]:
     """Of all events, in order."""
     found = []

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from lockstep.core.content import size_of
+from lockstep.core.epoch_table import UNKNOWN_REIGN
 from lockstep.core.frames import Frame, encode_frame
 from lockstep.core.ids import (
     Epoch,
@@ -88,6 +89,7 @@ class Log:
     frames: list[Frame] = field(default_factory=list)
     epoch: Epoch = field(default_factory=lambda: Epoch(0))
     _waiting: list[tuple[AnyRecord, bool]] = field(default_factory=list)
+    reign: int = UNKNOWN_REIGN
 
     def begin_epoch(self, is_restarted: bool = False, is_handed_over: bool = False) -> None:
         self.flush()
@@ -108,7 +110,9 @@ class Log:
         if self._waiting:
             first = LogIndex(self.state.applied - len(self._waiting) + 1)
             time_ms = TimeMs(self.state.time_ms + 7)
-            frame = encode_frame(self.epoch, first, LogIndex(first - 1), time_ms, self._waiting)
+            frame = encode_frame(
+                self.epoch, first, LogIndex(first - 1), time_ms, self._waiting, reign=self.reign
+            )
             self.state.close_frame(frame.header)
             self.frames.append(frame)
             self._waiting = []

@@ -2,6 +2,7 @@
 
 from lockstep.client.event_offsets import EventOffset
 from lockstep.wire.v1 import events_pb2 as pb
+from services.pipeline.options import offsets_from, plain
 from services.pipeline.planning import PlannedPart, next_cut, parts_of
 
 
@@ -74,3 +75,10 @@ def test_a_batch_whose_plan_is_forgotten_has_one_part_for_each_set() -> None:
         PlannedPart("east", EventOffset(5, 1), EventOffset(30, 1)),
         PlannedPart("west", EventOffset(0, 0), EventOffset(2, 1)),
     ]
+
+
+def test_a_checkpoint_keeps_whose_epochs_its_offsets_name() -> None:
+    kept = plain({"east": EventOffset(5, 2, 7), "west": EventOffset(3, 1)})
+    assert kept == {"east": [5, 2, 7], "west": [3, 1]}, "as an older version wrote it where nobody has said"
+    read = offsets_from(kept)
+    assert (read["east"].reign, read["west"].reign) == (7, 0)

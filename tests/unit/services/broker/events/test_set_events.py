@@ -145,6 +145,47 @@ async def test_what_another_log_had_there_is_not_given_from_memory() -> None:
     assert caught.value.code is ErrorCode.WRONG_EPOCH
 
 
+async def test_what_another_log_of_the_same_epoch_had_there_is_not_given_and_its_offsets_are_refused() -> (
+    None
+):
+    """etcd was set back, and another primary has begun the epoch once more, at the same index."""
+    rig = Rig()
+    queue = rig.log.queue("q")
+    rig.log.flush()
+    kept = list(rig.log.frames)
+    rig.log.epoch, rig.log.reign = Epoch(2), 7
+    rig.log.publish(message((queue,), b"lost"))
+    assert await rig.bodies(START, rig.end()) == [b"lost"]
+    lost_end = rig.end()
+    other = Log(durable_replay(kept), kept, Epoch(2), reign=8)
+    other.publish(message((queue,), b"instead"))
+    rig.log, rig.journal.frames_of_log = other, other.frames
+    assert rig.end() == lost_end and (lost_end.reign, rig.end().reign) == (7, 8)
+    assert await rig.bodies(START, rig.end()) == [b"instead"]
+    for start, end in ((START, lost_end), (lost_end, rig.end())):
+        with pytest.raises(Rejected, match="has begun twice") as caught:
+            await rig.read(start, end)
+        assert caught.value.code is ErrorCode.WRONG_EPOCH
+    beyond = Offset(LogIndex(lost_end.index + 5), Epoch(2), 7)
+    with pytest.raises(Rejected, match="has begun twice"):
+        rig.events.check(beyond)
+
+
+async def test_an_offset_that_does_not_say_whose_epoch_it_names_is_compared_without() -> None:
+    """A reader of an older version, or a log of one."""
+    rig = Rig()
+    rig.log.reign = 8
+    rig.log.queue("q")
+    end = rig.end()
+    assert end.reign == 8 and rig.events.reigns_from(end.epoch) == ((end.epoch, 8),)
+    assert rig.events.reigns_from(Epoch(end.epoch + 1)) == ()
+    rig.events.check(Offset(end.index, end.epoch))
+    older = Rig()
+    older.log.queue("q")
+    assert older.end().reign == 0
+    older.events.check(Offset(end.index, end.epoch, 7))
+
+
 async def test_nothing_beyond_the_commit_index_is_given() -> None:
     rig = Rig()
     rig.log.queue("q")

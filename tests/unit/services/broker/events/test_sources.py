@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from lockstep.core.cluster_map import Keys, Member, SetMap
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, TimeMs
 from lockstep.core.server_messages import BranchEnd
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry, SetView
@@ -21,11 +21,20 @@ from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.status import error_from
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.first_cut import BranchStands
+from services.broker.core.events.planning import LogView, Mark, Offset
 from services.broker.events.journal import JournalReader
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
 from services.broker.events.set_names import SetNames
-from services.broker.events.sources import EventSources, stands_of, wire_offset, wire_stands
+from services.broker.events.sources import (
+    EventSources,
+    log_view_of,
+    offset_of,
+    stands_of,
+    wire_log,
+    wire_offset,
+    wire_stands,
+)
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
@@ -204,3 +213,14 @@ def test_brokers_tell_each_other_all_that_a_primary_says_of_branches() -> None:
         stands = BranchStands(msgspec.structs.replace(said, **{flag: True}), Epoch(6))
         assert stands_of(wire_stands(stands)) == stands
     assert stands_of(wire_stands(BranchStands(BranchEnd(), Epoch(0)))) == BranchStands(BranchEnd(), Epoch(0))
+
+
+def test_brokers_tell_each_other_whose_epochs_their_logs_have() -> None:
+    start, end = Offset(LogIndex(3), Epoch(1), 5), Offset(LogIndex(9), Epoch(2), 7)
+    assert offset_of(wire_offset(SET, end)).reign == 7
+    told = wire_log(SET, LogView(start, [Mark(end, TimeMs(1), 1)], reigns=((Epoch(2), 7),)), end)
+    log = log_view_of(start, told)
+    assert log.named(log.end).reign == 7 and log.named(log.start).reign == 5
+    older = pb.EventOffset(resource_set=SET, index=9, epoch=2)
+    assert offset_of(older).reign == 0
+    assert offset_of(pb.EventOffset(index=9, epoch=2, reign=1 << 16)).reign == 0, "no number of a reign"

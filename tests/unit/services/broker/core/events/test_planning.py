@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.ids import LogIndex, SetName, TimeMs
+from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.server_messages import BranchEnd
 from lockstep.core.xid import Xid
 from services.broker.core.events.planning import (
@@ -16,6 +16,7 @@ from services.broker.core.events.planning import (
     JointCommit,
     LogView,
     Mark,
+    Offset,
     choose,
     close,
     joint_commit,
@@ -330,6 +331,14 @@ def test_a_limit_that_is_smaller_than_the_first_events_does_not_stop_a_plan() ->
     world.append(ONE, 50)
     view = LogView(START, [Mark(at(1), TimeMs(1), 0), Mark(at(2), TimeMs(2), 50), Mark(at(3), TimeMs(3), 1)])
     assert choose({ONE: view}, 10).ends[ONE] == at(2)
+
+
+def test_a_plan_names_the_reign_of_the_logs_that_were_looked_at() -> None:
+    log = LogView(START, reigns=((Epoch(1), 7),)).joined(LogView(at(1), reigns=((Epoch(2), 9),)))
+    assert log.named(Offset(LogIndex(5), Epoch(2))).reign == 9
+    assert log.named(Offset(LogIndex(5), Epoch(1))).reign == 7
+    assert log.named(Offset(LogIndex(5), Epoch(3))).reign == 0, "nobody knows"
+    assert log.named(Offset(LogIndex(5), Epoch(1), 3)).reign == 3, "so the reader has said"
 
 
 def test_clocks_that_stand_behind_the_log_hold_nothing() -> None:
