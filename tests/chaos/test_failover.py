@@ -1,48 +1,99 @@
 """Kills and stalls of each role under load: nothing acknowledged is lost, torn or there twice, and work goes on.
 
-What clients heard and were shown meanwhile is judged by the simulator's checkers and the log that the stores have.
+What clients heard and were shown meanwhile is judged by the simulator's checkers and the log that the stores have. One cluster
+serves all of them, one after the other; one that does not come round after a test is replaced.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from lockstep.core.errors import LockstepError
 from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.committed_logs import check_clients_of
 from tests.chaos.workload import Report, Workload
 from tests.integration.cluster import SETS, Deployment, deployed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SET = "east"
+ROUND_SECONDS = 30.0
+"""In which a cluster comes round, if all is well."""
+
+
+class Clusters:
+    """The cluster of these tests; lives as long as they."""
+
+    def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._count = 0
+        self._present: Deployment | None = None
+
+    async def present(self) -> Deployment:
+        if self._present is None:
+            self._count += 1
+            running = deployed(self._directory / f"{self._count}")
+            self._present = await self._stack.enter_async_context(running)
+        return self._present
+
+    async def come_round(self) -> None:
+        """Start what a test has left dead; a cluster that is not whole then is nobody's any more."""
+        deployment, self._present = self._present, None
+        if deployment is None:
+            return
+        try:
+            for name, local in deployment.cluster.brokers.items():
+                if not local.broker.is_running:
+                    await deployment.cluster.start_broker(name)
+            await deployment.until_in_sync(3, ROUND_SECONDS)
+        except (AssertionError, LockstepError) as error:
+            print(f"the next test has another cluster: {error}")
+            await self._stack.aclose()
+        else:
+            self._present = deployment
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def clusters(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Clusters]:
+    async with AsyncExitStack() as stack:
+        yield Clusters(tmp_path_factory.mktemp("clusters"), stack)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def deployment(clusters: Clusters) -> AsyncGenerator[Deployment]:
+    yield await clusters.present()
+    await clusters.come_round()
 
 
 @pytest.fixture
-async def deployment(tmp_path: Path) -> AsyncIterator[Deployment]:
-    async with deployed(tmp_path) as running:
-        yield running
+def name(request: pytest.FixtureRequest) -> str:
+    """Of this test's workload."""
+    return str(request.node.name).removeprefix("test_")
 
 
 async def under_load(
-    deployment: Deployment, harm: Callable[[Workload], Awaitable[None]], set_name: str = SET
+    deployment: Deployment, name: str, harm: Callable[[Workload], Awaitable[None]]
 ) -> Report:
     """Runs the workload around `harm`, checks everything at the end, and prints what happened."""
     async with deployment.client() as client:
-        workload = AuditedWorkload(client, deployment.cluster.addresses, set_name, patience=IMPATIENT)
+        workload = AuditedWorkload(client, deployment.addresses, SET, name=name, patience=IMPATIENT)
         async with workload.running():
             await workload.committed_since(20)
             await harm(workload)
             await workload.committed_since(20)
             await deployment.until_in_sync(3)
         await workload.check()
-    model = await check_clients_of(set_name, deployment.store_addresses(set_name), workload)
+    model = await check_clients_of(SET, deployment.store_addresses(SET), workload)
     print(f"{workload.summary()}; checked in the log: {model.end} indexes")
     return workload.report
 
 
-async def test_sigkill_of_the_primary_under_load(deployment: Deployment) -> None:
+async def test_sigkill_of_the_primary_under_load(deployment: Deployment, name: str) -> None:
     primary = await deployment.primary_of(SET)
 
     async def harm(workload: Workload) -> None:
@@ -52,13 +103,13 @@ async def test_sigkill_of_the_primary_under_load(deployment: Deployment) -> None
         await deployment.cluster.start_broker(primary)
         await deployment.until_in_sync(3)
 
-    report = await under_load(deployment, harm)
+    report = await under_load(deployment, name, harm)
     assert report.killed_in_flight > 0
     for set_name in SETS:
         assert len(set((await deployment.state_hashes(set_name)).values())) == 1
 
 
-async def test_sigkill_of_a_backup_under_load(deployment: Deployment) -> None:
+async def test_sigkill_of_a_backup_under_load(deployment: Deployment, name: str) -> None:
     primary = await deployment.primary_of(SET)
     backup = next(name for name in SETS[SET] if name != primary)
 
@@ -69,10 +120,10 @@ async def test_sigkill_of_a_backup_under_load(deployment: Deployment) -> None:
         await deployment.cluster.start_broker(backup)
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
 
 
-async def test_sigstop_of_the_primary_under_load(deployment: Deployment) -> None:
+async def test_sigstop_of_the_primary_under_load(deployment: Deployment, name: str) -> None:
     """The deposed primary wakes after its lease: nobody may hear what it still has in hand (history 10)."""
     primary = await deployment.primary_of(SET)
 
@@ -83,10 +134,10 @@ async def test_sigstop_of_the_primary_under_load(deployment: Deployment) -> None
         deployment[primary].broker.resume()
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
 
 
-async def test_sigstop_of_a_backup_under_load(deployment: Deployment) -> None:
+async def test_sigstop_of_a_backup_under_load(deployment: Deployment, name: str) -> None:
     primary = await deployment.primary_of(SET)
     backup = next(name for name in SETS[SET] if name != primary)
 
@@ -97,10 +148,10 @@ async def test_sigstop_of_a_backup_under_load(deployment: Deployment) -> None:
         deployment[backup].broker.resume()
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
 
 
-async def test_sigkill_of_the_primarys_store_under_load(deployment: Deployment) -> None:
+async def test_sigkill_of_the_primarys_store_under_load(deployment: Deployment, name: str) -> None:
     primary = await deployment.primary_of(SET)
 
     async def harm(workload: Workload) -> None:
@@ -111,10 +162,10 @@ async def test_sigkill_of_the_primarys_store_under_load(deployment: Deployment) 
         await workload.committed_since(20)
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
 
 
-async def test_sigstop_of_the_primarys_store_under_load(deployment: Deployment) -> None:
+async def test_sigstop_of_the_primarys_store_under_load(deployment: Deployment, name: str) -> None:
     """A primary whose store hangs gives its lease up, and another one goes on (history 27)."""
     primary = await deployment.primary_of(SET)
 
@@ -125,10 +176,10 @@ async def test_sigstop_of_the_primarys_store_under_load(deployment: Deployment) 
         deployment[primary].store.resume()
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
 
 
-async def test_sigkill_of_a_backups_store_under_load(deployment: Deployment) -> None:
+async def test_sigkill_of_a_backups_store_under_load(deployment: Deployment, name: str) -> None:
     primary = await deployment.primary_of(SET)
     backup = next(name for name in SETS[SET] if name != primary)
 
@@ -139,10 +190,10 @@ async def test_sigkill_of_a_backups_store_under_load(deployment: Deployment) -> 
         await deployment.cluster.start_store(backup)
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
 
 
-async def test_sigkill_of_etcd_under_load(deployment: Deployment) -> None:
+async def test_sigkill_of_etcd_under_load(deployment: Deployment, name: str) -> None:
     """What every counted member holds may be acknowledged until the lease ends (R4); after it nobody serves."""
 
     async def harm(workload: Workload) -> None:
@@ -154,10 +205,10 @@ async def test_sigkill_of_etcd_under_load(deployment: Deployment) -> None:
         deployment.cluster.etcd = await etcd.restart()
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
 
 
-async def test_full_restart_by_sigkill_of_everything(deployment: Deployment) -> None:
+async def test_full_restart_by_sigkill_of_everything(deployment: Deployment, name: str) -> None:
     async def harm(workload: Workload) -> None:
         cluster, etcd = deployment.cluster, deployment.cluster.etcd
         assert etcd is not None, "a started cluster has its etcd"
@@ -172,7 +223,7 @@ async def test_full_restart_by_sigkill_of_everything(deployment: Deployment) -> 
         await asyncio.gather(*(cluster.start_broker(name) for name in cluster.brokers))
         await deployment.until_in_sync(3)
 
-    await under_load(deployment, harm)
+    await under_load(deployment, name, harm)
     for set_name in SETS:
         assert len(set((await deployment.state_hashes(set_name)).values())) == 1
 
