@@ -169,7 +169,8 @@ def has_unsent(link: Handle) -> bool:
 
 
 def credit(link: Handle) -> int:
-    """Of a receiving link: what the peer may send; of a sending link: what may be sent."""
+    """Of a receiving link: what the peer may send; of a sending link: what may be sent. Less than nothing: the peer has taken
+    back what the engine has used."""
     return lib.pn_link_credit(link)  # type: ignore[no-any-return]
 
 

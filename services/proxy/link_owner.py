@@ -56,7 +56,10 @@ class LinkOwner:
         self.deliveries_sent = 0
         """To the client, on all links that there were."""
         self.input_room = input_room
-        self.deliveries = DeliveryRoom(worker.deliveries, worker.settings.limits.waiting_bytes_max)
+        waiting_bytes_max = worker.settings.limits.waiting_bytes_max
+        self.deliveries = DeliveryRoom(worker.deliveries, waiting_bytes_max)
+        self.rests = DeliveryRoom(worker.deliveries, waiting_bytes_max)
+        """For the rest of big messages of which the client has a part."""
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
         self._connection = connection
         self._nodes = worker.nodes

@@ -37,6 +37,7 @@ _BIG_BYTES = 256 * 1024
 another step."""
 _SIZE_FIRST = 512 * 1024
 """Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
+_NOTHING = memoryview(b"")
 
 
 class Owner(client_deliveries.Owner, Protocol):
@@ -44,6 +45,7 @@ class Owner(client_deliveries.Owner, Protocol):
 
     traffic: Traffic
     deliveries: DeliveryRoom
+    rests: DeliveryRoom
     deliveries_sent: int
 
     def room(self, link: Handle) -> int: ...
@@ -76,7 +78,7 @@ class OutgoingLink:
         """Bytes of the connection's room that those take, about."""
         self._begun: Handle | None = None
         """A delivery of which the engine has not all; nothing else is sent before its end."""
-        self._rest = memoryview(b"")
+        self._rest = _NOTHING
         """What the engine has not of it."""
         self._is_answered_early = False
         """Its client has said something of it before its end."""
@@ -132,7 +134,8 @@ class OutgoingLink:
 
     def _abort(self) -> Handle:
         """Of what is being sent its client is not to take what it has for the whole."""
-        aborted, self._begun, self._rest = self._begun, None, memoryview(b"")
+        aborted, self._begun = self._begun, None
+        self._leave(_NOTHING)
         path.abort(aborted)
         return aborted
 
@@ -299,13 +302,14 @@ class OutgoingLink:
         if self._is_over:
             return
         self._pump()
+        credit = path.credit(self._handle)
         if not path.is_draining(self._handle):
             self._balance()
         elif self._waiting or self._begun is not None:
             pass  # There is no room for it: `resume` goes on.
-        elif path.credit(self._handle) and (must_drain_again or not unused):
+        elif credit > 0 and (must_drain_again or not unused):
             self._drain_for_client()
-        elif path.credit(self._handle) or self._owes_flow:
+        elif credit > 0 or self._owes_flow:
             self._owes_flow = False
             path.drained(self._handle)
             self._owner.wrote()
@@ -348,10 +352,14 @@ class OutgoingLink:
         accepted: dict[Epoch, list[QueuePosition]] = {}
         too_large: dict[Epoch, list[QueuePosition]] = {}
         room, sent, tag, gave = self._owner.room(handle), self._deliveries.sent, self._next_tag, 0
+        last: DeliveredMessage | None = None
         while count > 0 and gave < room:
             epoch, message = waiting.popleft()
             body = message.body
             is_big = len(body) >= _BIG_BYTES
+            if is_big and self._owner.rests.is_full:
+                waiting.appendleft((epoch, message))
+                break
             data = join(
                 message.properties,
                 body,
@@ -366,12 +374,14 @@ class OutgoingLink:
             if length > most:
                 too_large.setdefault(epoch, []).append(message.position)
                 count = min(count, len(waiting))
+                last = message
                 continue
             gave += length
             tag += 1
             if is_big:
                 delivery = self._begun = path.begin(handle, b"%d" % tag, data)
-                self._rest, count = memoryview(body), 1  # Nothing else comes before its end.
+                self._leave(memoryview(body))
+                count = 1  # Nothing else comes before its end.
             else:
                 delivery = path.send(handle, b"%d" % tag, data, is_settled)
             if is_big or not is_settled:
@@ -379,10 +389,11 @@ class OutgoingLink:
             elif not is_browser:
                 accepted.setdefault(epoch, []).append(message.position)
             count -= 1
+            last = message
         if self._held:
             self._hold(max(self._held - gave, 1) if waiting else 0)
-        if is_browser and gave:
-            self._shown = message.position
+        if is_browser and last is not None:
+            self._shown = last.position
         self._owner.traffic.messages_out += tag - self._next_tag
         self._owner.deliveries_sent += tag - self._next_tag
         self._next_tag = tag
@@ -400,7 +411,7 @@ class OutgoingLink:
         count = min(len(self._rest), _BIG_BYTES, self._owner.room(self._handle))
         if count > 0:
             path.go_on(self._handle, self._rest[:count])
-            self._rest = self._rest[count:]
+            self._leave(self._rest[count:])
             self._owner.wrote()
         if self._rest:
             self._owner.held_up(self)
@@ -415,6 +426,12 @@ class OutgoingLink:
             self._is_answered_early = False
             if self._deliveries.disposition(delivery):
                 self.flush()
+
+    def _leave(self, rest: memoryview) -> None:
+        """So much of what was begun the engine has not: it takes room until then."""
+        self._owner.rests.give_back(len(self._rest))
+        self._owner.rests.take(len(rest))
+        self._rest = rest
 
     def _leave_to_others(self, too_large: dict[Epoch, list[QueuePosition]]) -> None:
         """Messages that its client must not be sent (2.7.3) stay in the queue, and it is not offered them again."""
@@ -452,7 +469,8 @@ class OutgoingLink:
             # Its transaction may end before the rest is gone: that is not waited for.
             path.go_on(self._handle, self._rest)
             path.finish(self._handle)
-            self._begun, self._rest, self._is_answered_early = None, memoryview(b""), False
+            self._leave(_NOTHING)
+            self._begun, self._is_answered_early = None, False
             self._owner.held_up(self)
         if self._deliveries.disposition(delivery):
             self._owner.touched(self)

@@ -57,7 +57,8 @@ class ProxyLimits:
     """The same in messages: more credit of a client is passed on as messages leave."""
     waiting_bytes_max: int = 16 * 1024 * 1024
     """What may have come for all links of a connection and wait for its socket, or for credit that was taken back; the rest goes
-    back to its queues. Two links whose consumers get all that is asked for at once."""
+    back to its queues. Two links whose consumers get all that is asked for at once. As much once more is for the rest of big
+    messages of which the client has a part."""
     deliveries_bytes_max: int = 256 * 1024 * 1024
     """The same of all connections of one worker: a connection holds no more of it than it leaves."""
     output_bytes_max: int = 4 * 1024 * 1024

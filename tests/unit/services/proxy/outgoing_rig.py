@@ -132,6 +132,7 @@ class Rig:
         self.reclaims = Reclaims() if reclaims is None else reclaims
         self.returning = Returning()
         self.deliveries = deliveries or DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
+        self.rests = DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
         self.is_read = True
         """The client takes what is written."""
         self.traffic = Traffic()

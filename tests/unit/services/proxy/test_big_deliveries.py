@@ -13,7 +13,8 @@ from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
-from services.proxy.settings import ProxySettings
+from services.proxy.settings import ProxyLimits, ProxySettings
+from services.proxy.steps import in_steps
 from tests.amqp import codec
 from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, Frame, composite, performative
 from tests.amqp.listener_rig import FakeTransport, ListenerRig
@@ -80,6 +81,8 @@ class Session(StubSession):
         super().__init__()
         self.queue = self.set = Queue(sizes)
         self.known = self.batches = Batches()
+        self.worker: Any = None
+        """Whose it is."""
 
 
 @pytest.fixture
@@ -91,6 +94,7 @@ def session() -> Session:
 async def client(session: Session) -> AsyncIterator[RawClient]:
     """Its session has a window of some frames."""
     async with serving(session=session) as proxy:
+        session.worker = proxy.worker
         client = await RawClient.opened(proxy.address, max_frame_size=FRAME_BYTES)
         async with client:
             await client.begin(incoming_window=WINDOW)
@@ -299,6 +303,28 @@ async def test_one_that_is_void_in_the_middle_is_aborted_and_comes_again(
     assert [bool(is_aborted) for is_aborted in ended] == [False, True, False, False]
     assert [len(body) > BIG for body in bodies(frames)][-2:] == [True, False]
     await until(session, ([1], Disposition.ACCEPT), ([2], Disposition.ACCEPT), ([3], Disposition.ACCEPT))
+
+
+async def test_no_more_is_begun_than_a_connection_has_room_for_and_the_rest_goes_back_in_time(
+    client: RawClient, session: Session
+) -> None:
+    """Each link of a session that has no window asks for a big message."""
+    links, limits = 10, ProxyLimits()
+    del session.queue.messages[0], session.queue.messages[-1]
+    begun_max = (limits.waiting_bytes_max + limits.output_bytes_max) // BIG + 1
+    for handle in range(links):
+        await client.attach_receiver(f"r{handle}", "queue", handle)
+    client.send(*[credit(handle, 1, incoming_window=WINDOW) for handle in range(links)])
+    frames = await transfers(client, WINDOW)
+    await in_steps(session.worker.give_back_late(asyncio.get_running_loop().time() + 1_000))
+    given_back = len(session.known.settled)
+    assert session.known.settled == [([2], Disposition.RELEASE)] * given_back
+    assert links - begun_max <= given_back < links
+    client.send(opened())
+    frames += await ends(client, links - given_back)
+    whole = [len(body) > BIG for handle in range(links) for body in bodies(frames, handle)]
+    assert whole == [True] * (links - given_back)
+    assert session.worker.deliveries.left == limits.deliveries_bytes_max
 
 
 @pytest.mark.parametrize("is_presettled", [False, True])

@@ -1,9 +1,28 @@
 """A client that wants its link drained is told once that it is, whatever credit it had, and its counts stay right (2.6.7)."""
 
+import asyncio
+from typing import Any
+
+from lockstep.client.session_events import Drain
 from tests.amqp.codec import Frame
-from tests.amqp.raw_client import RawClient, credit
-from tests.amqp.stub_brokers import DELIVERIES_MAX
+from tests.amqp.raw_client import WINDOW, RawClient, credit
+from tests.amqp.stub_brokers import DELIVERIES_MAX, StubSession, StubSet
 from tests.amqp.stub_proxy import serving
+
+
+class Drained(StubSet):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drains = 0
+        self.delivered = 0
+
+    def feed(self, event: Any) -> None:
+        self.drains += isinstance(event, Drain)
+        super().feed(event)
+
+    def _deliver(self, consumer: int, credit: int) -> None:
+        super()._deliver(consumer, credit)
+        self.delivered += credit
 
 
 def is_drained(frame: Frame) -> bool:
@@ -49,3 +68,23 @@ async def test_a_drain_of_more_than_there_is_counts_what_was_not_used() -> None:
         flow = await client.expect("flow", is_drained)
         assert (flow["link_credit"], flow["delivery_count"]) == (0, DELIVERIES_MAX + 5)
         assert await flows_behind(client) == []
+
+
+async def test_a_drain_of_credit_that_was_taken_back_is_asked_for_once() -> None:
+    """The engine has messages already for which there is no credit any more, and no window."""
+    session = StubSession()
+    session.set = drained = Drained()
+    async with (
+        serving(session=session) as proxy,
+        await RawClient.begun(proxy.address, incoming_window=0) as client,
+    ):
+        await client.attach_receiver("receiver", "queue")
+        client.send(credit(0, 4, incoming_window=0))
+        while drained.delivered < 4:
+            await asyncio.sleep(0.001)
+        client.send(credit(0, 0, drain=True, incoming_window=0))
+        await flows_behind(client)
+        assert drained.drains == 1
+        client.send(credit(0, 4, incoming_window=WINDOW))
+        for _ in range(4):
+            await client.expect("transfer")

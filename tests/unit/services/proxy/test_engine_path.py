@@ -236,6 +236,33 @@ def test_what_is_sent_is_heard_of(pair: Pair) -> None:
     del third
 
 
+def test_what_is_sent_in_pieces_is_one_transfer_and_what_is_aborted_is_none(pair: Pair) -> None:
+    path, link = pair.path, outgoing(pair)
+    pair.receiver.flow(2)
+    pair.exchange()
+    body = bytes(range(256)) * 1000
+    first = path.begin(link, b"1", b"begin")
+    path.go_on(link, memoryview(body))
+    pair.exchange()
+    assert path.has_unsent(link) and path.unsettled(link) == 1 and path.credit(link) == 2
+    got = pair.receiver.current
+    assert got is not None
+    was_partial = got.partial
+    path.finish(link)
+    pair.exchange()
+    assert (was_partial, got.partial) == (True, False)
+    assert pair.receiver.recv(1 << 20) == b"begin" + body
+    pair.receiver.advance()
+    path.settle(first)
+    second = path.begin(link, b"2", b"half")
+    pair.exchange()
+    path.abort(second)
+    pair.exchange()
+    got = pair.receiver.current
+    assert got is not None and got.tag == "2" and got.aborted
+    assert not path.has_unsent(link) and path.unsettled(link) == 0 and path.credit(link) == 0
+
+
 def test_a_drain_is_answered(pair: Pair) -> None:
     path, link = pair.path, outgoing(pair)
     pair.receiver.drain(5)
