@@ -7,6 +7,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
+from lockstep.core.deaths import DeathReason
 from lockstep.core.errors import ErrorCode
 from lockstep.wire.v1 import resources_pb2 as pb
 from lockstep.wire.v1 import transactions_pb2 as tx
@@ -92,6 +93,31 @@ async def test_options_of_a_queue_are_kept(caller: Caller) -> None:
     for body in (b"one", b"two"):
         await caller.publish("", "short", body)
     assert await caller.bodies("short") == [b"two"]
+
+
+async def test_a_dead_letter_key_alone_names_a_queue_and_its_dead_letters_say_why(caller: Caller) -> None:
+    await caller.declare("morgue")
+    await caller.resources.DeclareQueue(pb.DeclareQueueRequest(name="ward", dead_letter_key="morgue"))
+    await caller.publish("", "ward", b"rejected")
+    acquired = await caller.transactions.Acquire(tx.AcquireRequest(queue="ward"))
+    settled = await caller.transactions.Settle(
+        tx.SettleRequest(
+            resource_set="east",
+            session_id=acquired.session_id,
+            queue="ward",
+            delivery_epoch=acquired.epoch,
+            positions=[message.position for message in acquired.messages],
+            disposition=tx.SettleRequest.DISPOSITION_REJECT,
+        )
+    )
+    assert settled.settled == 1
+    found = await caller.transactions.Acquire(tx.AcquireRequest(queue="morgue"))
+    (message,) = found.messages
+    assert message.body == b"rejected"
+    (death,) = message.deaths
+    assert (death.queue, death.reason, death.count) == ("ward", DeathReason.REJECTED, 1)
+    assert death.first_ms == death.last_ms > 0
+    await caller.transactions.EndSession(tx.EndSessionRequest(session_id=found.session_id))
 
 
 async def test_an_exchange_is_declared_bound_and_deleted(caller: Caller) -> None:
