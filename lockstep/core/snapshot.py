@@ -340,8 +340,8 @@ def _capture_transactions(state: SetState, wanted: _Wanted) -> Paced:
     return _of_buffers(prepared, list(map(_CHANGING_OF, prepared)), opened, wanted)
 
 
-_CHANGING_OF = attrgetter("session", "timeout_ms", "started_ms", "operations")
-"""Of a transaction that is prepared, and not ended: nothing else of it changes. Nor is any operation added or taken out."""
+_CHANGING_OF = attrgetter("session", "timeout_ms", "started_ms", "prepared_ms", "operations")
+"""Of a branch that is prepared, and not ended: nothing else of it changes. Nor is any operation added or taken out."""
 
 
 def _copy_of(buffer: TxBuffer) -> TxBuffer:
@@ -352,9 +352,10 @@ def _copy_of(buffer: TxBuffer) -> TxBuffer:
 
 
 def _as_prepared(buffer: TxBuffer, session: SessionKey, *others: Any) -> TxBuffer:
-    timeout_ms, started_ms, operations = others
+    timeout_ms, started_ms, prepared_ms, operations = others
     prepared = replace(buffer, state=TransactionState.PREPARED, session=session, operations=operations)
-    prepared.timeout_ms, prepared.started_ms = timeout_ms, started_ms
+    assert isinstance(prepared, DtxBuffer), "only branches are prepared"
+    prepared.timeout_ms, prepared.started_ms, prepared.prepared_ms = timeout_ms, started_ms, prepared_ms
     return prepared
 
 

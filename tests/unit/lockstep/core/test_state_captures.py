@@ -89,16 +89,18 @@ def test_transactions_are_read_as_they_were_whatever_becomes_of_them(is_durable_
     log = Log()
     log.begin_epoch()
     queue = log.queue("q")
-    kept, ended, opened = (log.begin(xid=b"x%d" % number) for number in range(3))
-    for key in (kept, ended, opened):
+    kept, again, ended, opened = (log.begin(xid=b"x%d" % number) for number in range(4))
+    for key in (kept, again, ended, opened):
         log.publish(message((queue,)), transaction=key)
         log.publish(message((queue,), is_durable=False), transaction=key, is_durable=False)
     for key in (kept, ended):
         log.append(Prepare(None, key, False, log.state.transactions.live[key].xid, 7))
+    log.prepare(again, log.state.transactions.live[again].xid)
     log.flush()
     expected = list(log.state.items(durable=is_durable_wanted))
     reading = log.state.items_in_pieces(durable=is_durable_wanted)
     log.append(Commit(None, ended))
+    log.append(Prepare(None, again, False, log.state.transactions.live[again].xid, 8))
     log.publish(message((queue,)), transaction=opened)
     log.begin_epoch(is_restarted=True)
     assert list(log.state.items(durable=is_durable_wanted)) != expected
