@@ -103,6 +103,10 @@ class ClientDeliveries:
         """Acceptances of this turn inside transactions."""
         self._untold: dict[tuple[Epoch, QueuePosition], _Retired] = {}
         """All of transactions that the broker does not know of yet, and that are not void."""
+        self.begun: Handle | None = None
+        """A delivery of which the engine has not all: settled before, it would pass for the whole."""
+        self._settles_begun = False
+        """It is to be settled when the engine has all of it."""
         self._left: list[Handle] = []
         """Deliveries that were not settled when the link ended."""
         self._is_over = False
@@ -116,9 +120,11 @@ class ClientDeliveries:
         for delivery, (epoch, position) in self.sent.items():
             if self._stale.get(position) != delivery:
                 left.setdefault(epoch, []).append(position)
-        self._left = [*self.sent, *self._owed]
         if aborted is not None:
-            self._left.remove(aborted)
+            self.begun = None
+            self.sent.pop(aborted, None)
+            self._owed.pop(aborted, None)
+        self._left = [*self.sent, *self._owed]
         self.sent.clear()
         return left
 
@@ -131,7 +137,20 @@ class ClientDeliveries:
     @property
     def unsettled(self) -> int:
         """How many deliveries of the link the engine has that are not settled."""
-        return len(self.sent) + len(self._owed)
+        return len(self.sent) + len(self._owed) + self._settles_begun
+
+    def finished(self) -> None:
+        """The engine has all of what was begun."""
+        begun, self.begun = self.begun, None
+        if self._settles_begun:
+            self._settles_begun = False
+            path.settle(begun)
+
+    def _settle(self, delivery: Handle) -> None:
+        if delivery == self.begun:
+            self._settles_begun = True
+        else:
+            path.settle(delivery)
 
     def settle(self, delivery: Handle) -> tuple[Epoch, QueuePosition]:
         """All of a delivery has left that is settled with that; answers which it was."""
@@ -200,7 +219,7 @@ class ClientDeliveries:
                 if owed is not None:
                     del self._owed[delivery]
                     owed.handle = None
-                path.settle(delivery)
+                self._settle(delivery)
             return False
         if not is_settled and state in _NOT_TERMINAL:
             return False
@@ -210,7 +229,7 @@ class ClientDeliveries:
         disposition = _DISPOSITIONS.get(state, Disposition.RELEASE)
         # A browser has copies: whatever is said of them, in a transaction or not, the message is somebody else's (3.5.7).
         if self._forget(delivery, position) or self.source.is_browser:
-            path.settle(delivery)
+            self._settle(delivery)
             self._owner.wrote()
             return False
         self._told(position)
@@ -221,7 +240,7 @@ class ClientDeliveries:
             if is_excluded or annotations:
                 name = epoch, disposition, self.consumer if is_excluded else 0, annotations
                 self._said.setdefault(name, []).append(position)
-                path.settle(delivery)
+                self._settle(delivery)
                 return True
         waiting = self._settle_or_owe(delivery, is_settled)
         self._settles.setdefault((epoch, disposition), []).append((position, waiting))
@@ -236,7 +255,7 @@ class ClientDeliveries:
         is_void = self._forget(delivery, position)
         if said is None or found is None:
             # Of no transaction that is open: it did not happen, and the message is free again.
-            path.settle(delivery)
+            self._settle(delivery)
             if is_void:
                 return False
             self._told(position)
@@ -384,7 +403,7 @@ class ClientDeliveries:
     ) -> _Owed | None:
         """Settles what its client has settled; of the rest the client waits for that."""
         if is_settled:
-            path.settle(delivery)
+            self._settle(delivery)
             return None
         owed = self._owed[delivery] = _Owed(delivery, said)
         return owed
@@ -400,7 +419,7 @@ class ClientDeliveries:
             if is_accepted:
                 path.accept(handle)
             else:
-                path.settle(handle)
+                self._settle(handle)
         self._owner.wrote()
 
     def _give_back(

@@ -380,6 +380,8 @@ class OutgoingLink:
             tag += 1
             if is_big:
                 delivery = self._begun = path.begin(handle, b"%d" % tag, data)
+                if not is_settled:
+                    self._deliveries.begun = delivery
                 self._leave(memoryview(body))
                 count = 1  # Nothing else comes before its end.
             else:
@@ -422,10 +424,12 @@ class OutgoingLink:
             epoch, position = self._deliveries.settle(delivery)
             if not self.source.is_browser:
                 self._give_all({epoch: [position]}, Disposition.ACCEPT)
-        elif self._is_answered_early:
-            self._is_answered_early = False
-            if self._deliveries.disposition(delivery):
-                self.flush()
+            return
+        has_outcome = self._is_answered_early and self._deliveries.disposition(delivery)
+        self._is_answered_early = False
+        self._deliveries.finished()
+        if has_outcome:
+            self.flush()
 
     def _leave(self, rest: memoryview) -> None:
         """So much of what was begun the engine has not: it takes room until then."""
@@ -466,12 +470,7 @@ class OutgoingLink:
             if path.remote_state(delivery) != StateCode.TRANSACTIONAL:
                 self._is_answered_early = True
                 return True
-            # Its transaction may end before the rest is gone: that is not waited for.
-            path.go_on(self._handle, self._rest)
-            path.finish(self._handle)
-            self._leave(_NOTHING)
-            self._begun, self._is_answered_early = None, False
-            self._owner.held_up(self)
+            # It counts now: its transaction may end before the rest is gone.
         if self._deliveries.disposition(delivery):
             self._owner.touched(self)
         return True

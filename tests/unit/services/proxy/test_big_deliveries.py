@@ -243,6 +243,52 @@ async def test_an_outcome_in_a_transaction_that_ends_before_the_rest_is_there(
     assert not session.known.settled, "it is accepted in the transaction"
 
 
+@pytest.mark.parametrize("is_settled", [True, False])
+async def test_a_link_that_ends_when_the_middle_was_accepted_in_a_transaction(
+    client: RawClient, session: Session, is_settled: bool
+) -> None:
+    await begin_big(client)
+    await client.attach_coordinator(1)
+    transaction = codec.binary(await client.declare(1))
+    said = composite("transactional_state", txn_id=transaction, outcome=composite("accepted"))
+    client.say("disposition", role=True, first=0, last=1, settled=is_settled, state=said)
+    client.send(performative("detach", handle=0, closed=True), opened())
+    await client.expect("detach")
+    assert (await client.discharge(transaction[2:], 1)).name == "accepted"
+    await until(session, ([3], Disposition.RELEASE))
+    assert all(frame["more"] or frame["aborted"] for frame in client.passed if frame.name == "transfer")
+
+
+async def test_no_step_is_long_by_an_outcome_in_a_transaction_in_the_middle() -> None:
+    rig, transport = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",))), FakeTransport()
+    rig.worker.nodes = stub_nodes(Session(31 * 1024 * 1024))
+    socket = rig.worker.socket(None)
+    transport.protocol = socket
+    socket.connection_made(transport)
+    socket.data_received(
+        SASL_HEADER
+        + performative("sasl_init", mechanism=codec.Symbol("ANONYMOUS"))
+        + AMQP_HEADER
+        + performative("open", container_id="big", max_frame_size=FRAME_BYTES)
+        + begin(incoming_window=PLENTY)
+        + attach_receiver("r", "queue")
+        + credit(0, 10, incoming_window=PLENTY)
+    )
+    while transport.written < 10 * FRAME_BYTES:
+        await asyncio.sleep(0)
+    said = composite("transactional_state", txn_id=codec.binary(b"none"), outcome=composite("accepted"))
+    before = thread_time()
+    socket.data_received(performative("disposition", role=True, first=0, settled=True, state=said))
+    longest = thread_time() - before
+    while transport.written < 31 * 1024 * 1024:
+        before = thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, thread_time() - before)
+    transport.close()
+    await asyncio.sleep(0.1)
+    assert longest < STEP_SECONDS
+
+
 async def test_a_transfer_of_the_client_in_the_middle_ends_the_connection(client: RawClient) -> None:
     """The engine takes it for one of ours."""
     await begin_big(client)
