@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 _QUEUES = attrgetter("queues")
 QUEUE_COST = 3
 """Of putting what is published into one more queue, in microseconds, about."""
+POSITIONS_A_QUEUE, MOVED_AS_QUEUES = 8, 3
+"""Messages that a record takes out, or counts, cost as much as one queue more that a publish goes to; one that it moves as much
+as some."""
 
 
 def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None = None) -> list[Share]:
@@ -237,6 +240,7 @@ def apply_dequeue(state: SetState, index: LogIndex, epoch: Epoch, record: Dequeu
         return Reply(value=len(record.positions))
     if queue is None:
         return DONE
+    state.spread += len(record.positions) // POSITIONS_A_QUEUE
     removed = queue.remove(record.positions, is_durable)
     release(state.contents, removed)
     if state.listener is not None and removed.positions:
@@ -262,6 +266,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
                 levels.append(source.priority(position))
                 if position in source.annotations:
                     annotations[QueuePosition(first + number)] = source.annotations[position]
+    state.spread += MOVED_AS_QUEUES * len(record.positions)
     removed = source.remove(record.positions, is_durable)
     if state.listener is not None and removed.positions:
         state.tell(state.listener.dequeued, source, removed.positions, record.reason, None)
@@ -318,6 +323,7 @@ def deaths_of(source: Queue, position: QueuePosition, reason: int, time_ms: int)
 def apply_requeue(state: SetState, index: LogIndex, epoch: Epoch, record: Requeue, is_durable: bool) -> Reply:
     queue = state.queues.by_id.get(record.queue)
     if queue is not None:
+        state.spread += len(record.positions) // POSITIONS_A_QUEUE
         counted = queue.count_delivery(record.positions, is_durable)
         if state.listener is not None and counted:
             state.tell(state.listener.requeued, queue, counted)

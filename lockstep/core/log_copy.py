@@ -68,7 +68,7 @@ class LogCopy:
         at = 0
         while at < len(suffix):
             header = suffix[at].header
-            if header.epoch != table.last:
+            if header.epoch != table.last or header.reign != table.last_reign:
                 table.observe(header.epoch, header.first, header.reign)
             at = bisect_right(suffix, header.epoch, at, key=_epoch_of)
         return table.outline(self.log_end)
@@ -79,10 +79,10 @@ class LogCopy:
         self.suffix.append(frame)
 
     def cut(self, after: LogIndex) -> None:
-        """Drop what lies behind `after`; never anything applied."""
-        self.finish_frame()
+        """Drop what lies behind `after`; never anything applied, nor a frame of which a part is."""
         while self.suffix and self.suffix[-1].header.last > after:
             assert self.suffix[-1].header.first > after, "a cut falls between frames"
+            assert self._applying is None or len(self.suffix) > 1, "applied records cannot be cut"
             self.suffix.pop()
         assert self.log_end <= after, "applied records cannot be cut"
 
@@ -144,11 +144,6 @@ class LogCopy:
             self._end_frame()
         return True
 
-    def finish_frame(self) -> None:
-        """Of a frame of which a part is applied, apply the rest."""
-        for _ in self._finish_in_steps():
-            pass
-
     def _finish_in_steps(self) -> Iterator[int]:
         while self._applying is not None:
             cost = next(self._applying, None)
@@ -161,6 +156,11 @@ class LogCopy:
         """All of the first frame of the suffix is applied."""
         self._applying = None
         self._retain(self.suffix.popleft())
+
+    @property
+    def is_amid_frame(self) -> bool:
+        """Whether of a frame, which is committed, only a part is applied: the state is nobody's to see."""
+        return self._applying is not None
 
     def is_behind(self, index: LogIndex) -> bool:
         """Whether frames up to `index` are here and not applied."""

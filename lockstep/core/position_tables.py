@@ -115,8 +115,12 @@ class PositionTable(Mapping[QueuePosition, _Said]):
 
     def count(self: PositionTable[int], positions: Iterable[QueuePosition]) -> None:
         """One more is said of each of these."""
+        number = -1
+        page: dict[QueuePosition, int] = {}
         for position in positions:
-            page = self._page(position)
+            if position >> SHELF_BITS != number:
+                number = position >> SHELF_BITS
+                page = self._page(position)
             said = page.get(position)
             self._length += said is None
             page[position] = 1 if said is None else said + 1

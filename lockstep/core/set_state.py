@@ -91,8 +91,11 @@ class SetState:
         to nobody before that is done (`finish_in_steps`); the next record finds it done."""
         self.done_in_one = DONE_IN_ONE
         """What a record does before it leaves the rest."""
+        self.leave: Callable[[Iterator[int]], object] | None = None
+        """Is given what goes on with that, where another one than who drives the state looks after it."""
         self.spread = 0
-        """To how many queues more than one publishes went, since somebody counted what that takes."""
+        """To how many queues more than one publishes went, and as much for what records took out, counted or moved, since it
+        was counted what that takes."""
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._listener: StateListener | None = None
         self.listener = listener
@@ -199,6 +202,8 @@ class SetState:
             cost += step
             if is_left and cost >= self.done_in_one:
                 self.unfinished = work
+                if self.leave is not None:
+                    self.leave(self.finish_in_steps())
                 return
 
     def finish_in_steps(self) -> Iterator[int]:

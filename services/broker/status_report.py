@@ -1,8 +1,8 @@
 """Status report: what this broker knows of the cluster, and its own part in every set that it serves.
 
-Law: it only reads. Figures of a primary stand at its log's end, those of a backup at what it has applied; nobody may take them
-for committed, and nothing is decided by them. A state may be of millions of messages: its hash is made in turns with everything
-else that the process has to do, or the leases of all its sets would end meanwhile.
+Law: it only reads. Figures of a primary stand at its log's end, those of a backup at what it has applied, be it half of what a
+record does; nobody may take them for committed, and nothing is decided by them. A state may be of millions of messages: its hash
+is made in turns with everything else that the process has to do, or the leases of all its sets would end meanwhile.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class StatusReport:
             await asyncio.sleep(max(0.0, self._hash_not_before - loop.time()))
             del self._next_hashes[set_name]
             begun_at = loop.time()
-            await self._cleared(set_name)
+            await self._until_whole(set_name)
             report, state = self.replica(set_name), self._state(set_name)
             if state is not None:
                 # At once, before anything else is applied; what is read of it then is as it was.
@@ -113,11 +113,17 @@ class StatusReport:
             self._hash_not_before = loop.time() + HASH_PAUSE * (loop.time() - begun_at)
             return report
 
-    async def _cleared(self, set_name: SetName) -> None:
-        """What reading the state would clear in one go is cleared, or its replica clears it, in turns."""
-        state = self._state(set_name)
-        for _ in state.clearing.until_cleared() if state is not None else ():
-            await asyncio.sleep(CLEARED_SECONDS)
+    async def _until_whole(self, set_name: SetName) -> None:
+        """What reading the state would do in one go is done in turns: its replica goes on with what is half done."""
+        while (state := self._state(set_name)) is not None:
+            core = self._driver.core(set_name)
+            if isinstance(core, Replica) and core.is_half_done:
+                await asyncio.sleep(CLEARED_SECONDS)
+            elif state.clearing.queues:
+                for _ in state.clearing.until_cleared():
+                    await asyncio.sleep(CLEARED_SECONDS)
+            else:
+                return
 
     def replica(self, set_name: SetName) -> pb.Replica:
         """This broker's replica of a set. Raises `Rejected` NOT_FOUND."""
@@ -159,10 +165,7 @@ class StatusReport:
         if core.primary is not None:
             return core.primary.context.state
         copy = core.backup.copy if core.backup is not None else None
-        if copy is None:
-            return None
-        copy.finish_frame()  # Amid one the state is nobody's to see.
-        return copy.state
+        return copy.state if copy is not None else None
 
     def _resource_set(self, set_name: SetName) -> pb.GetClusterStatusResponse.ResourceSet:
         view = self._view.sets[set_name]

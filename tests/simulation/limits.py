@@ -56,7 +56,8 @@ def replica_settings(options: Options, random: Random) -> ReplicaSettings:
 
 def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
     # In nearly every world what goes in pieces is left in the middle again and again.
-    piece_cost = Random(f"pieces {options.seed}").choice((1, 10, 100, PIECE_COST))
+    drawn = Random(f"pieces {options.seed}").choice((1, 10, 100, PIECE_COST))
+    piece_cost = options.piece_cost or drawn
     if not options.small_limits:
         return ReplicaSettings(
             PrimarySettings(names_check_ms=NAMES_CHECK_MS, piece_cost=piece_cost),

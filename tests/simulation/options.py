@@ -120,6 +120,8 @@ class Options:
     """Open streams hear when another leads, or the order of who may lead is another."""
     give_back_ms: int = 0
     """A set that lacks no member for so long is led by its first broker again; 0: it stays where it is."""
+    piece_cost: int = 0
+    """Of what is done in one go of works that are long; 0: the seed draws it."""
     coordination: CoordinationOptions | None = None
     """None: there are no coordinators."""
     network: NetworkOptions = field(default_factory=NetworkOptions)

@@ -59,6 +59,8 @@ class BackupCore:
         self.epoch = epoch
         self.memory = BackupMemory(set_name, copy, is_memory_whole, settings.piece_cost)
         self.memory.found_damage = found_damage
+        if copy is not None and copy.is_amid_frame:
+            self.memory.pieces.begin(self.memory.apply(None))
         store = StoreWords(set_name, epoch, incarnation)
         link = PrimaryWords(set_name, epoch, broker, incarnation, first_stream, settings)
         self._following = Following(self.memory, primary, link, store, settings, standing)
@@ -200,8 +202,6 @@ class BackupCore:
             # A part of it, which nobody can go on with.
             memory.have(None)
             memory.is_whole = False
-        if memory.copy is not None:
-            memory.copy.finish_frame()
         memory.void_joining()
         self._store.stop_loading()
         # They would live on in what they refer to: a state is cleared by nobody while one is that clears it.

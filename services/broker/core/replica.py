@@ -134,6 +134,14 @@ class Replica:
         return self.primary is not None and self.primary.is_alone
 
     @property
+    def is_half_done(self) -> bool:
+        """Whether of what is applied as a whole only a part is: the state is nobody's to see."""
+        if self.primary is not None:
+            return bool(self.primary.context.alone.works)
+        copy = self.backup.copy if self.backup is not None else None
+        return copy is not None and copy.is_amid_frame
+
+    @property
     def is_ahead_of_etcd(self) -> bool:
         """Its disk has seen more than etcd shows, or another generation: it starts nothing (R1)."""
         opened = self.backup.opened if self.backup is not None else None
@@ -207,7 +215,7 @@ class Replica:
 
         Nothing follows from it about who leads that a tick does not look at, unless the role ends with it.
         """
-        if self._parting is not None:
+        if self._parting is not None or self._put_off is not None:
             return False
         kind: type = type(given.answer) if isinstance(given, StoreSaid) else type(given)
         if self.primary is not None:
@@ -274,11 +282,10 @@ class Replica:
     # --- decisions ---
 
     def _decide(self, given: AnyInput, now: Now) -> None:
-        if isinstance(given, HandOver):
+        if isinstance(given, HandOver) and given.to != self.broker:
             self._put_off = given
-        if self._put_off is not None and not self.holds_back:
-            put_off, self._put_off = self._put_off, None
-            self._hand_over(put_off, now)
+        if self._put_off is not None:
+            self._go_on_leaving(self._put_off, now)
         if isinstance(given, PrimarySaid) and isinstance(given.message, HandedOver):
             self._let_stand(given.message, now)
         if isinstance(given, SwapAnswered):
@@ -314,18 +321,35 @@ class Replica:
             self._drop_stray_key(now)
         self._remember_map()
 
-    def _hand_over(self, given: HandOver, now: Now) -> None:
-        if self.primary is None or given.to == self.broker:
-            return
-        entry = self.primary.membership.set_map.member(given.to)
-        if entry is None or self.primary.backups.of_member(entry) is None:
-            self._note("hand over refused", f"{given.to} is not in sync")
-            return
-        if self._facts.presences.get(given.to, ("",))[0] != entry.incarnation:
+    def _go_on_leaving(self, given: HandOver, now: Now) -> None:
+        """Hand over, when the primary is amid nothing and has ended what cannot go on elsewhere; unless nobody can lead."""
+        primary = self.primary
+        if primary is None or primary.stopped:
+            self._put_off = None
+        elif why := self._obstacle_to_hand_over(primary, given.to):
+            self._put_off = None
+            self._note("hand over refused", why)
+            if primary.is_leaving:
+                self._effects += primary.stay(now)
+        elif primary.is_leaving or not primary.is_alone:
+            if not primary.is_leaving:
+                self._effects += primary.prepare_to_leave(now)
+            if primary.may_leave:
+                self._put_off = None
+                self._hand_over(primary, given, now)
+
+    def _obstacle_to_hand_over(self, primary: PrimaryCore, to: BrokerId) -> str:
+        """Why the set cannot be handed over to that broker; "": it can."""
+        entry = primary.membership.set_map.member(to)
+        if entry is None or primary.backups.of_member(entry) is None:
+            return f"{to} is not in sync"
+        if self._facts.presences.get(to, ("",))[0] != entry.incarnation:
             # A backup alone, or a broker that has lost etcd: it would not stand, and what is in memory alone would be lost.
-            self._note("hand over refused", f"{given.to} is not there to be promoted")
-            return
-        primary, self.primary = self.primary, None
+            return f"{to} is not there to be promoted"
+        return ""
+
+    def _hand_over(self, primary: PrimaryCore, given: HandOver, now: Now) -> None:
+        self.primary = None
         self._leaving, self._leaving_since_ms = primary, now.boottime_ms
         self._parting = Parting(primary.epoch, primary.backups.by_stream)
         self._effects += primary.hand_over(given.to, now, given.is_chosen)

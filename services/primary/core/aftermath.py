@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from services.primary.core.client_streams import ClientStreams
 from services.primary.core.consuming import queue_deleted
 from services.primary.core.context import Context
-from services.primary.core.listener import PrimaryListener
+from services.primary.core.listener import WATCHED_IN_ONE, PrimaryListener
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.settling import give_back
 
 GIVEN_BACK_IN_ONE = 500
 """Messages that came back and are looked at in one step."""
+_RETURN_COST = 4
+"""Of some that came back to a queue, beside each of them."""
 _DELETED_COST = 4
 """Of a queue that went, beside its consumers."""
 
@@ -62,13 +64,19 @@ class Aftermath:
         """The same, in steps that say what they cost; nothing may come between."""
         listener = self._listener
         while listener.has_news:
+            came, listener.came = listener.came, []
+            for queue, positions in came:
+                for begin in range(0, len(positions), WATCHED_IN_ONE):
+                    some = positions[begin : begin + WATCHED_IN_ONE]
+                    self._context.expiry.watch(queue, some)
+                    yield 1 + len(some)
             came_back, listener.came_back = listener.came_back, []
             for queue, positions in came_back:
                 for begin in range(0, len(positions), GIVEN_BACK_IN_ONE):
                     some = positions[begin : begin + GIVEN_BACK_IN_ONE]
                     if queue.id in self._context.state.queues.by_id:
                         give_back(self._context, queue, some)
-                    yield len(some) // 2
+                    yield _RETURN_COST + len(some) // 2
             deleted, listener.deleted = listener.deleted, []
             for queue, consumers in deleted:
                 queue_deleted(self._streams, queue.name, consumers)

@@ -21,19 +21,28 @@ class Alone:
         """`cost_max`: of one piece."""
         self._cost_max = cost_max
         self.works: deque[Iterator[int]] = deque()
-        """Those under way: only this changes it."""
+        """Those under way: only this changes it. Whoever has to know whether there is any looks here, for each message."""
+        self._is_begun = False
+        """Nothing is begun beside them: they have had a piece, or have it now."""
         self._wakes_ms = 0
         """When another turn was asked for last."""
 
     def do(self, work: Iterator[int]) -> None:
         """Begin it, and end it if that is little; behind what is under way."""
         self.works.append(work)
-        if len(self.works) == 1:
+        if not self._is_begun:
             self.go_on()
+
+    def leave(self, work: Iterator[int]) -> None:
+        """What a record does still (`SetState.leave`): it goes on with what is begun next, if it is not a part of a work."""
+        if not self.works:
+            self.works.append(work)
 
     def go_on(self) -> None:
         """One piece. What a work begins is done behind it."""
+        self._is_begun = True
         do_piece(self.works, self._cost_max)
+        self._is_begun = bool(self.works)
 
     def ask(self, set_name: SetName, now: Now) -> list[WakeAt]:
         """What asks for another turn, once each millisecond."""

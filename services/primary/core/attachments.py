@@ -40,6 +40,8 @@ CLOSED_MAX = 4000
 """Consumers that end in one go because their streams are silent; one more stream, and all of its own."""
 _STREAM_COST = 20
 """Of closing a stream, in consumers."""
+_HELD_COST = 10
+"""Of giving back some of what is held of a queue, beside its messages."""
 _QUEUE_COST = 10
 """Of an exclusive queue that ends, in messages."""
 _TRANSACTION_COST = 10
@@ -147,7 +149,7 @@ class Attachments:
         if not (queues := context.dispatch.holds_in(session.key)):
             return
         kept = range(context.state.open_from, context.epoch + 1)
-        yield from in_hand.take([held for held in message.held if held.epoch in kept])
+        yield from in_hand.take(message.held, kept)
         yield from in_hand.leave_settled(session, message.settling)
         for queue_id in queues:
             queue = context.state.queues.by_id[queue_id]
@@ -156,7 +158,7 @@ class Attachments:
                 context.dispatch.let_go(session.key, queue_id, lost)
                 context.dispatch.returned(queue_id, lost)
                 context.expiry.watch_again(queue, lost)
-                yield len(held) // 2
+                yield 1 + len(held) // 2
         yield from in_hand.take_apart()
 
     def outlives_hand_over(self, session: SessionKey) -> bool:
@@ -302,7 +304,7 @@ class Attachments:
             for held in context.dispatch.held_in(key, queue_id):
                 cost += len(held)
                 self._give_back(key, queue, held, is_lost)
-                yield len(held) // 2
+                yield _HELD_COST + len(held) // 2
         for _ in self.auto_deletion.exclusive_end(key):
             cost += _QUEUE_COST
             yield 2 * _QUEUE_COST
@@ -337,13 +339,15 @@ class _InHand:
     def __init__(self) -> None:
         self.by_queue: dict[str, PositionSet] = {}
 
-    def take(self, held: Iterable[HeldDeliveries]) -> Iterator[int]:
-        """In steps that say what they cost, as all of it."""
+    def take(self, held: Iterable[HeldDeliveries], kept: range) -> Iterator[int]:
+        """Deliveries of these epochs. In steps that say what they cost, as all of it."""
         for each in held:
-            positions = self.by_queue.setdefault(each.queue, PositionSet())
-            for some in _few_of(each.positions):
-                positions.update(some)
-                yield len(some) // 2
+            yield 1
+            if each.epoch in kept:
+                positions = self.by_queue.setdefault(each.queue, PositionSet())
+                for some in _few_of(each.positions):
+                    positions.update(some)
+                    yield len(some) // 2
 
     def leave_settled(self, session: Session, settling: Sequence[UnansweredSettle]) -> Iterator[int]:
         """Without what the last settle that names it has settled: a session that holds it was given it again behind that, and the
@@ -351,6 +355,7 @@ class _InHand:
         """
         settled: dict[str, PositionSet] = {}
         for settle in settling:
+            yield 1
             answer = session.answers.get(settle.number)
             positions = settled.setdefault(settle.queue, PositionSet())
             for some in _few_of(settle.positions):
@@ -360,6 +365,7 @@ class _InHand:
                     positions.difference_update(some)
                 yield len(some)
         for queue, positions in settled.items():
+            yield 1
             if (in_hand := self.by_queue.get(queue)) is not None:
                 for some in positions.parts():
                     in_hand.difference_update(some)

@@ -304,6 +304,14 @@ class Backups:
                 self.send(subscription, ())
         return lost
 
+    def reassure(self, now_ms: int) -> None:
+        """Those that follow hear that this primary lives, while its last word is gathered: nothing else is said to them."""
+        for subscription in self.by_stream.values():
+            is_due = now_ms - subscription.said_ms >= self._context.settings.heartbeat_ms
+            if is_due and subscription.snapshot is None and subscription.catching_up is None:
+                subscription.said_ms = now_ms
+                self.send(subscription, ())
+
     def hand_over(self, handed: HandedOver) -> Iterator[int]:
         """The reign ends for `handed.to`: tell everybody, behind all that they lack, for the lease key goes for all at the same
         moment. In steps that say what they cost (`Pieces`).

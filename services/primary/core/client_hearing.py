@@ -11,6 +11,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import ClientSaid, NameClaimed
 from lockstep.core.requests import AttachSession, DetachSession, Heard, Heartbeat
 from lockstep.core.server_messages import HeartbeatAnswered
+from lockstep.core.sessions import Session
 from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
 from services.primary.core.client_streams import ClientStream, ClientStreams
@@ -62,7 +63,7 @@ class ClientHearing:
     def take_early(self) -> None:
         """The epoch serves: what clients said before is taken now."""
         for said in self.early.take():
-            if self._context.is_alone():
+            if self._context.alone.works:
                 self.left.append(said)
             else:
                 self.said(said)
@@ -73,9 +74,9 @@ class ClientHearing:
         if stream is not None:
             stream.heard_ms = self._context.now.boottime_ms
         messages, place = given.messages, 0
-        state, alone = self._context.state, self._context.alone.works
+        works = self._context.alone.works
         while place < len(messages):
-            if alone or state.unfinished is not None:
+            if works:
                 self.left.append(ClientSaid(given.set_name, given.stream, messages[place:]))
                 break
             message, behind = messages[place], place + 1
@@ -96,15 +97,21 @@ class ClientHearing:
                 )
                 break
             place = behind
-        if not alone and state.unfinished is None:
+        if not works:
             self._aftermath.settle()
 
-    def heartbeat(self, number: int) -> None:
-        """A client says only that it lives, while something is done that nothing may come between."""
-        stream = self._streams.by_number.get(number)
+    def heard_amid(self, given: ClientSaid) -> bool:
+        """A client says something while what nothing may come between is done. Answers whether that is only that it lives, which
+        is heard at once, or nothing whole yet.
+        """
+        stream = self._streams.by_number.get(given.stream)
         if stream is not None:
             stream.heard_ms = self._context.now.boottime_ms
+        if not all(isinstance(message, Heartbeat) for message in given.messages):
+            return False
+        if stream is not None and given.messages:
             self._answer_heartbeat(stream)
+        return True
 
     def closed(self, number: int) -> None:
         """A client's stream is gone."""
@@ -122,7 +129,7 @@ class ClientHearing:
         while (stream := self.clients.rejected()) is not None:
             self._end_command()
             self._go_on(stream)
-            if self._context.is_alone():
+            if self._context.alone.works:
                 break
 
     def purge(self) -> None:
@@ -135,21 +142,21 @@ class ClientHearing:
     def select(self) -> None:
         """What waits for a share of the time that selectors may take is taken again, and what was said behind it goes on."""
         selections = self.clients.selections
-        while not self._context.is_alone() and (taken := selections.take()) is not None:
+        while not self._context.alone.works and (taken := selections.take()) is not None:
             self._take(*taken)
             self._context.selectors.resumed = None
             self._go_on(taken[0])
 
     def go_on_cut_off(self) -> None:
         """What nothing was to come between is done: backlogs go on."""
-        while self._cut_off and not self._context.is_alone():
+        while self._cut_off and not self._context.alone.works:
             number = next(iter(self._cut_off))
             stream = self._cut_off.pop(number)
             if self._streams.by_number.get(number) is stream:
                 self._go_on(stream)
 
     def _go_on(self, stream: ClientStream) -> None:
-        while not self._context.is_alone():
+        while not self._context.alone.works:
             message = self.clients.next_held_back(stream)
             if message is None:
                 return
@@ -182,13 +189,20 @@ class ClientHearing:
         # Silence without the right to serve: the client looks for somebody who has it.
         if streams.may_speak:
             session = context.state.sessions.get(stream.session)
-            next_number = session.next_number if session is not None else 0
+            next_number = self._done_before(session) if session is not None else 0
             pause_ms = 1000 * len(streams.by_number) // context.settings.client_heartbeats
             streams.tell_now(stream.number, HeartbeatAnswered(*streams.head(), pause_ms, next_number))
 
+    def _done_before(self, session: Session) -> int:
+        """Its commands before this one were done: the last of them may be what is being done."""
+        context, next_number = self._context, session.next_number
+        if context.alone.works and (last := session.answers.get(next_number - 1)) is not None:
+            return next_number - (last.index > context.writer.log.framed_end)
+        return next_number
+
     def _end_command(self) -> None:
         context = self._context
-        if context.state.unfinished is not None or context.alone.works:
+        if context.alone.works:
             return  # It ends behind that (`PrimaryCore`).
         self._aftermath.settle()
         context.writer.log.end_command(context.settings.frame_bytes_max)

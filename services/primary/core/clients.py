@@ -4,7 +4,7 @@ Law: a command is executed when its number is the next of its session, answered 
 when it leaves a gap; numbers are checked against what was appended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lockstep.core.commands import (
     AnyCommand,
@@ -31,6 +31,7 @@ from services.primary.core.early_messages import message_bytes
 from services.primary.core.long_selections import LongSelections
 from services.primary.core.name_claims import Claim, NameClaims
 from services.primary.core.purging import LongPurge, LongPurges
+from services.primary.core.settling import LongSettle
 from services.primary.core.transacting import operation_failed
 from services.primary.core.waiting_rejects import WaitingRejects
 from services.primary.core.whole_transactions import commit_with_accepts
@@ -132,6 +133,13 @@ class Clients:
         except LongPurge as long:
             self.purges.begin(stream, command.number, long.queue)
             return
+        except LongSettle as long:
+            self._context.alone.do(self._settle(stream, command, long.work))
+            return
+        self._answer(stream, command)
+
+    def _settle(self, stream: ClientStream, command: AnyCommand, work: Iterator[int]) -> Iterator[int]:
+        yield from work
         self._answer(stream, command)
 
     def _answer(self, stream: ClientStream, command: AnyCommand) -> None:

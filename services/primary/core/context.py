@@ -129,10 +129,6 @@ class Context:
     effects: list[AnyEffect] = field(default_factory=list)
     """What the input at hand wants done."""
 
-    def is_alone(self) -> bool:
-        """Something is under way that nothing may come between."""
-        return self.state.unfinished is not None or bool(self.alone.works)
-
     def queue(self, name: str, session: SessionKey | None = None) -> Queue:
         """The queue of that name, for use by `session` if given; raises `Rejected` NOT_FOUND, or LOCKED: exclusive to another."""
         queue = self.state.queues.get(name)

@@ -81,6 +81,10 @@ class Expiry:
         """A message with an end goes to these queues, now or with its transaction."""
         self._expecting.update(queues)
 
+    def is_expecting(self, queue: Queue) -> bool:
+        """Whether a message with an end ever went to this queue, or goes."""
+        return queue.id in self._expecting
+
     def watch(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
         """Messages became visible."""
         if queue.id not in self._expecting:

@@ -21,19 +21,23 @@ _HELD_A_UNIT = 4
 """Messages in hand that are looked at in a microsecond."""
 
 
-def roll_back_unfit(context: Context, attachments: Attachments) -> None:
+def roll_back_unfit(context: Context, attachments: Attachments) -> Iterator[int]:
     """Clients that take a new epoch for the end of what they have open hear that it was rolled back; it does not stay locked.
 
-    What stays open, and the log knows by name alone, is opened there: whoever is next has it from the log (`fits`).
+    What stays open, and the log knows by name alone, is opened there: whoever is next has it from the log (`fits`). In steps that
+    say what they cost (`Alone`).
     """
     for key in context.progress.names():
         open_named(context, key)
+        yield _TRANSACTION_COST
     for key in [key for key, _ in context.progress.items()]:
         buffer = context.state.transactions.get(key)
         assert buffer is not None, f"{key} is open"
         sessions = buffer.associations if isinstance(buffer, DtxBuffer) else (context.progress[key].session,)
         if any(not attachments.outlives_hand_over(session) for session in sessions):
             append_rollback(context, key, RollbackReason.FAILOVER)
+            yield from context.state.finish_in_steps()
+        yield _TRANSACTION_COST
 
 
 def handed_over(

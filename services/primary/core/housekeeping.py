@@ -47,7 +47,7 @@ class Housekeeping:
 
     def tick(self, now: Now) -> None:
         self.are_late = roll_back_timed_out(self._context)
-        if self._context.is_alone():
+        if self._context.alone.works:
             return
         self.expire(now)
         self.forgetting.tick(now)
@@ -81,7 +81,7 @@ class Housekeeping:
         """More of what was too much for one go."""
         if self.are_late:
             self.are_late = roll_back_timed_out(self._context)
-        if not self._context.is_alone():
+        if not self._context.alone.works:
             self.expire(now)
 
     def _look_at_prepared(self, now: Now) -> None:

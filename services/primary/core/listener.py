@@ -13,6 +13,9 @@ from lockstep.core.state_listener import StateListener
 from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import Consumer
 
+WATCHED_IN_ONE = 500
+"""Messages that came together and are begun to be watched in one step."""
+
 
 class PrimaryListener(StateListener):
     """Lives as long as the epoch, on its state."""
@@ -22,6 +25,8 @@ class PrimaryListener(StateListener):
         self._figures = context.figures
         self.came_back: list[tuple[Queue, Sequence[QueuePosition]]] = []
         """Given back by a rollback or a failed delivery, to be looked at when the command is done."""
+        self.came: list[tuple[Queue, Sequence[QueuePosition]]] = []
+        """Published, and so many that they are watched behind the command."""
         self.deleted: list[tuple[Queue, list[Consumer]]] = []
         """Queues that went, with the consumers they had."""
         self.deleted_exchanges: list[str] = []
@@ -29,12 +34,16 @@ class PrimaryListener(StateListener):
 
     @property
     def has_news(self) -> bool:
-        return bool(self.came_back or self.deleted or self.deleted_exchanges)
+        return bool(self.came_back or self.deleted or self.deleted_exchanges or self.came)
 
     def enqueued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
         self._figures.enqueued += len(positions)
         self._context.dispatch.appended(self._context.writer.log.end, queue.id)
-        self._context.expiry.watch(queue, positions)
+        expiry = self._context.expiry
+        if len(positions) <= WATCHED_IN_ONE:
+            expiry.watch(queue, positions)
+        elif expiry.is_expecting(queue):
+            self.came.append((queue, positions))
 
     def dequeued(
         self,

@@ -5,6 +5,7 @@ what lies before this epoch's record, together with it.
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import WakeAt
@@ -15,6 +16,9 @@ from services.primary.core.context import Context
 from services.primary.core.gathering import Gathering
 from services.primary.core.membership import Membership
 from services.primary.core.own_store import OwnStore
+
+_FRAME_COST = 1000
+"""Of making one, which is full."""
 
 
 class LogKeeping:
@@ -132,6 +136,11 @@ class LogKeeping:
         """Send all that was appended: a subscription begins between frames."""
         while self._cut_frame(now):
             pass
+
+    def cut_in_steps(self) -> Iterator[int]:
+        """The same, in steps that say what they cost (`Alone`)."""
+        while self._cut_frame(self._context.now):
+            yield _FRAME_COST
 
     def _cut_frame(self, now: Now) -> bool:
         frame = self._log.cut_frame(now.wall_ms)

@@ -46,9 +46,9 @@ from lockstep.core.inputs import (
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.pieces import Pieces
 from lockstep.core.replication import Acknowledge, HandedOver
-from lockstep.core.requests import Heartbeat
 from lockstep.core.set_state import DONE_IN_ONE
 from lockstep.core.store_protocol import Appended
+from lockstep.core.taking_apart import emptied
 from services.primary.core import decisions
 from services.primary.core.aftermath import Aftermath
 from services.primary.core.alone import Alone
@@ -175,7 +175,9 @@ class PrimaryCore:
         """What was taken that the next `handle` has to finish."""
         self._alone = self.context.alone
         self.is_alone = False
-        """It is amid something that nothing may come between, or has not heard all yet that came meanwhile."""
+        """It is amid something that nothing may come between, or about to leave, or has not heard all that came meanwhile."""
+        self.is_leaving = False
+        """Nothing more is heard before it hands over, or stays."""
         self._held_back: deque[AnyInput] = deque()
         """What came while something was done alone, in order."""
 
@@ -276,7 +278,7 @@ class PrimaryCore:
                 self._hear_in_turn(given, now)
             else:
                 self._take(given, now)
-                if self.context.state.unfinished is not None or self._alone.works:
+                if self._alone.works:
                     self._stay_alone()
                     self._take_held_back(now)
         except DiskDamaged as damaged:
@@ -287,48 +289,53 @@ class PrimaryCore:
             self._stop(over.reason)
 
     def _hear_in_turn(self, given: AnyInput, now: Now) -> None:
-        """Something is done alone, or was a moment ago. Whoever asks whether this primary lives hears so meanwhile."""
+        """Something is done alone, or was a moment ago. Whoever asks whether this primary lives hears so meanwhile, and who
+        leads in its place ends it at once.
+        """
         match given:
-            case LeaseExtended() | LeaseLost():
+            case LeaseExtended() | LeaseLost() | MapSeen():
                 self._take(given, now)
             case BackupSaid(message=Acknowledge()) if given.stream in self.backups.by_stream:
                 self._take(given, now)
-            case ClientSaid() if _are_heartbeats(given):
-                self.client_hearing.heartbeat(given.stream)
-            case Tick() if self.context.is_alone():
+            case ClientSaid() if self.client_hearing.heard_amid(given):
+                pass
+            case Tick() if self._alone.works:
                 self._backup_hearing.tick(now)
-            case Woken() if self.context.is_alone():
-                self.context.alone.go_on()
+            case Woken() if self._alone.works:
+                self._alone.go_on()
             case _:
                 self._held_back.append(given)
         self._take_held_back(now)
 
     def _take_held_back(self, now: Now) -> None:
         """As much as leaves others their turn, until something is done alone again."""
-        taken = 0
-        while not self.context.is_alone():
+        taken, works = 0, self._alone.works
+        while not (works or self.is_leaving):
             self.client_hearing.go_on_cut_off()
             self._stay_alone()
-            if self.context.is_alone() or not self._held_back or taken >= TAKEN_IN_ONE:
+            if works or not self._held_back or taken >= TAKEN_IN_ONE:
                 break
             held_back = self._held_back.popleft()
-            taken += len(held_back.messages) if isinstance(held_back, ClientSaid) else 1
+            taken += _messages_in(held_back)
             self._take(held_back, now)
             self._stay_alone()
             if self.stopped:
                 break
-        self.is_alone = bool(self._alone.works or self._held_back)
+        self._note_alone()
 
     def _stay_alone(self) -> None:
         """Something may have been begun that nothing may come between: what it leaves to be done belongs to it."""
-        while self.context.is_alone():
+        while self._alone.works:
             self._held_back.extendleft(reversed(self.client_hearing.left))
             self.client_hearing.left.clear()
             self._alone.do(self._end_alone())
             if self._alone.works:
                 break
             self.client_hearing.go_on_cut_off()
-        self.is_alone = bool(self._alone.works or self._held_back)
+        self._note_alone()
+
+    def _note_alone(self) -> None:
+        self.is_alone = self.is_leaving or bool(self._alone.works or self._held_back)
 
     def _end_alone(self) -> Iterator[int]:
         yield from self.context.state.finish_in_steps()
@@ -341,19 +348,44 @@ class PrimaryCore:
             self._stop(reason)
         return self._take_effects()
 
+    def prepare_to_leave(self, now: Now) -> list[AnyEffect]:
+        """Before it hands over: what clients take for ended then ends, and all of the log leaves, in pieces; it is amid nothing.
+        What is said from now on is not heard, unless it has to `stay`.
+        """
+        if self.stopped:
+            return []
+        self.context.now = now
+        self.is_leaving = self.is_alone = True
+        if self.is_serving:
+            self._alone.do(self._end_unfit())
+        self.context.effects += self._alone.ask(self.context.state.set_name, now)
+        return self._take_effects()
+
+    def _end_unfit(self) -> Iterator[int]:
+        yield from roll_back_unfit(self.context, self.attachments)
+        yield from self._end_alone()
+        yield from self._log.cut_in_steps()
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether all of that is done."""
+        return self.is_leaving and not self._alone.works
+
+    def stay(self, now: Now) -> list[AnyEffect]:
+        """It does not hand over: whoever was to lead cannot."""
+        self.is_leaving = False
+        return self.handle(Woken(self.context.state.set_name), now)
+
     def hand_over(self, to: BrokerId, now: Now, is_chosen: bool = False) -> list[AnyEffect]:
-        """End this reign, for another broker, which is told what is in no log, behind all of the log, when that is gathered
-        (`go_on_handing_over`). Backups stay subscribed.
+        """End this reign, which has been prepared for that, for another broker. It is told what is in no log, behind all of it,
+        when that is gathered (`go_on_handing_over`). Backups stay subscribed.
 
         `is_chosen`: somebody said that `to` should lead.
         """
         if self.stopped:
             return []
+        assert not self._alone.works, "whatever it was amid is done"
         self.context.now = now
-        if self.is_serving:
-            roll_back_unfit(self.context, self.attachments)
-            self.context.state.finish()
-            self._aftermath.settle()
         self._log.cut_all(now)
         self._end(f"handed over to {to}")
         self.context.pieces.give_up()
@@ -363,6 +395,7 @@ class PrimaryCore:
     def go_on_handing_over(self, now: Now) -> list[AnyEffect]:
         """A piece of what is left of that: another turn is asked for until it `has_handed_over`."""
         context = self.context
+        self.backups.reassure(now.boottime_ms)
         context.pieces.go_on()
         context.effects += context.pieces.ask(context.state.set_name, now)
         return self._take_effects()
@@ -383,6 +416,7 @@ class PrimaryCore:
         context = self.context
         for part in (self._copy, context.dispatch, context.expiry, self.streams):
             yield from part.take_apart()
+        yield from emptied(self._held_back, _messages_in)
 
     def _stop(self, reason: str) -> None:
         self._end(reason)
@@ -404,7 +438,6 @@ class PrimaryCore:
                 self.streams.turn_away(held_back.stream, ErrorCode.NOT_PRIMARY, reason)
             elif isinstance(held_back, BackupSaid) and held_back.stream not in self.backups.by_stream:
                 self.backups.turn_away(held_back.stream, reason)
-        self._held_back.clear()
 
     def _take(self, given: AnyInput, now: Now) -> None:
         match given:
@@ -470,12 +503,12 @@ class PrimaryCore:
         self._log.hurry()
         if self.is_serving:
             self._housekeeping.tick(now)
-            if self.context.is_alone():
+            if self._alone.works:
                 return
             self._names.tick(now)
             self.attachments.look()
             self.attachments.end_timed_out()
-            if self.context.is_alone():
+            if self._alone.works:
                 return
             self.attachments.close_silent()
             self._known_hosts.tell()
@@ -489,13 +522,13 @@ class PrimaryCore:
         self._backup_hearing.go_on(now)
         if self.is_serving and context.writer.log.uncommitted_bytes <= context.settings.uncommitted_bytes_max:
             self._housekeeping.go_on(now)
-            if not self.context.is_alone():
+            if not self._alone.works:
                 self.attachments.end_timed_out()
-            if self.context.is_alone():
+            if self._alone.works:
                 return
             self.attachments.close_silent()
             self.client_hearing.purge()
-            if self.context.is_alone():
+            if self._alone.works:
                 return
             self._known_hosts.tell()
             self.client_hearing.select()
@@ -524,7 +557,7 @@ class PrimaryCore:
         context, works = self.context, self._alone.works
         if not (self.stopped or works):
             self.client_hearing.bodies_came()
-            if context.state.unfinished is not None or works:
+            if works:
                 self._stay_alone()
         if not (self.stopped or works):
             self._aftermath.settle()
@@ -555,7 +588,7 @@ class PrimaryCore:
             if (turns := context.state.clearing.turns()) is not None:
                 context.pieces.begin(turns)
                 context.effects += context.pieces.ask(context.state.set_name, now)
-        if self.is_alone and not self.stopped:
+        if self.is_alone and not (self.stopped or self.may_leave):
             context.effects += self._alone.ask(context.state.set_name, now)
         return self._take_effects()
 
@@ -588,8 +621,8 @@ def _is_commands(given: AnyInput) -> bool:
     return isinstance(given, ClientSaid) and all(isinstance(message, Command) for message in given.messages)
 
 
-def _are_heartbeats(given: ClientSaid) -> bool:
-    return all(isinstance(message, Heartbeat) for message in given.messages)
+def _messages_in(given: AnyInput) -> int:
+    return 1 + (len(given.messages) if isinstance(given, ClientSaid) else 0)
 
 
 def _is_acknowledgement(given: AnyInput) -> bool:
@@ -611,7 +644,8 @@ def _take_over(
 ) -> Context:
     """The log from the copy's end on, and what goes with its state."""
     state = copy.state
-    state.done_in_one = min(DONE_IN_ONE, settings.piece_cost)
+    alone = Alone(2 * settings.piece_cost)
+    state.done_in_one, state.leave = min(DONE_IN_ONE, settings.piece_cost), alone.leave
     log = ReplicationLog(
         epoch,
         copy.retained,
@@ -637,5 +671,5 @@ def _take_over(
         OutcomeAskers(settings.decisions_asked_max),
         DecisionQuestions(epoch, settings.decision_ask_ms, settings.decisions_asked_max),
         Pieces(settings.piece_cost),
-        Alone(2 * settings.piece_cost),
+        alone,
     )

@@ -6,7 +6,7 @@ is complete by itself, and a successor that has some of them finds every message
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from itertools import compress, islice
 
 from lockstep.core.amqp.sections import with_deaths
 from lockstep.core.amqp.selector import Selector
@@ -37,6 +37,11 @@ from services.primary.core.targets import targets_of
 
 SELECTED_IN_ONE = 100
 """Questions to selectors of bindings, in one go: some milliseconds, if they are long ones."""
+EVICTED_IN_ONE = 500
+"""Messages that are looked at in one step whether they are to go."""
+_EVICTION_COST = 2
+PARTS_OF_A_FRAME = 4
+"""What is done in parts mostly names positions: of as many bytes they take longer to be encoded and applied than contents."""
 
 
 def by_durability(
@@ -67,8 +72,13 @@ def append_requeue(context: Context, queue: Queue, positions: Sequence[QueuePosi
     """
     end_part(context)
     for part in _slices(context, positions):
-        for is_durable, found in by_durability(queue, part):
-            context.writer.append(Requeue(None, queue.id, found), is_durable)
+        append_requeue_part(context, queue, part)
+
+
+def append_requeue_part(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+    """The same of no more than a command names, in the frame that it is in."""
+    for is_durable, found in by_durability(queue, positions):
+        context.writer.append(Requeue(None, queue.id, found), is_durable)
 
 
 def append_annotations(
@@ -90,7 +100,7 @@ def _slices(context: Context, positions: Sequence[QueuePosition]) -> Iterator[Se
 
 def end_part(context: Context) -> None:
     """What was appended is complete by itself: if it fills a frame, that ends here."""
-    context.writer.log.end_command(context.settings.frame_bytes_max)
+    context.writer.log.end_command(max(1, context.settings.frame_bytes_max // PARTS_OF_A_FRAME))
 
 
 def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
@@ -362,26 +372,49 @@ def _expires_ms(context: Context, queue: Queue) -> int:
 
 def evict(context: Context, queue: Queue) -> None:
     """Remove the oldest messages that nobody has while the queue is over its limits."""
-    definition = queue.definition
-    if not definition.is_evicting:
+    if not queue.definition.is_evicting:
         return
-    surplus = queue.length - definition.length_max if definition.length_max else 0
-    surplus_bytes = queue.bytes - definition.bytes_max if definition.bytes_max else 0
+    surplus, surplus_bytes = _surplus(queue)
     if surplus <= 0 and surplus_bytes <= 0:
         return
     if surplus_bytes <= 0 and not queue.locks and not context.dispatch.held_count(queue.id):
         append_dequeue(context, queue, queue.positions(limit=surplus), DequeueReason.EVICTED)
         return
-    gone: list[QueuePosition] = []
-    for position in _from_head(queue):
-        if surplus <= 0 and surplus_bytes <= 0:
-            break
-        if position in queue.locks or context.dispatch.is_held(queue.id, position):
-            continue
-        surplus_bytes -= queue.size_of((position,))
-        surplus -= 1
-        gone.append(position)
-    append_dequeue(context, queue, gone, DequeueReason.EVICTED)
+    for _ in evict_in_steps(context, queue):
+        pass
+
+
+def evict_in_steps(context: Context, queue: Queue) -> Iterator[int]:
+    """The same in steps that say what they cost, where nothing comes between."""
+    yield 1
+    if not queue.definition.is_evicting:
+        return
+    surplus, surplus_bytes = _surplus(queue)
+    from_head = _from_head(queue)
+    while surplus > 0 or surplus_bytes > 0:
+        gone: list[QueuePosition] = []
+        looked_at = 0
+        for position in islice(from_head, EVICTED_IN_ONE):
+            looked_at += 1
+            if position in queue.locks or context.dispatch.is_held(queue.id, position):
+                continue
+            surplus_bytes -= queue.size_of((position,)) if surplus_bytes > 0 else 0
+            surplus -= 1
+            gone.append(position)
+            if surplus <= 0 and surplus_bytes <= 0:
+                break
+        append_dequeue(context, queue, gone, DequeueReason.EVICTED)
+        if not looked_at:
+            return  # Somebody has all that is left.
+        yield looked_at + _EVICTION_COST * len(gone)
+        end_part(context)
+
+
+def _surplus(queue: Queue) -> tuple[int, int]:
+    """Messages, and bytes, beyond the limits."""
+    definition = queue.definition
+    surplus = queue.length - definition.length_max if definition.length_max else 0
+    return surplus, queue.bytes - definition.bytes_max if definition.bytes_max else 0
 
 
 def _from_head(queue: Queue) -> Iterator[QueuePosition]:
@@ -389,4 +422,4 @@ def _from_head(queue: Queue) -> Iterator[QueuePosition]:
     start, step = 0, 8
     while found := queue.positions(start, step):
         yield from found
-        start, step = found[-1] + 1, 2 * step
+        start, step = found[-1] + 1, min(2 * step, EVICTED_IN_ONE)

@@ -6,7 +6,7 @@ answers the command, or raises `Rejected` before it appended anything. A reject 
 may have been done before (`waiting_rejects.py`), and what is gone is nobody's any more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lockstep.core.amqp.annotations import check_pairs
 from lockstep.core.commands import (
@@ -21,7 +21,7 @@ from services.primary.core.context import Context, Request
 from services.primary.core.removing import (
     append_annotations,
     append_dequeue,
-    append_requeue,
+    append_requeue_part,
     by_durability,
     dead_letter,
     dead_letter_part,
@@ -30,36 +30,82 @@ from services.primary.core.transacting import operation
 
 ANNOTATIONS_BYTES_MAX = 4096
 """Of one message, beside what was sent: they stay in memory."""
+SETTLED_IN_ONE = 2000
+"""Messages that are settled at once: more are settled in parts, which are some milliseconds' work each."""
+SETTLED_PART = 500
+_SETTLE_COST, _REJECT_COST, _LOCK_COST = 2, 16, 4
+"""Of each message."""
+
+
+class LongSettle(Exception):
+    """The command names more than is settled in one step: nothing was done yet. Nothing may come between what is done."""
+
+    def __init__(self, work: Iterator[int]) -> None:
+        """`work`: does it, in steps that say what they cost (`Alone`)."""
+        super().__init__()
+        self.work = work
 
 
 def settle(context: Context, request: Request, command: SettleCommand) -> None:
+    """Raises `Rejected`, or `LongSettle`."""
     queue = context.queue(command.queue, request.session)
     check_held(context, request.session, command, queue)
     if command.transaction is not None:
         _accept_in_transaction(context, request, command, queue)
         return
+    if len(command.positions) > SETTLED_IN_ONE:
+        raise LongSettle(_settle_in_steps(context, request, command, queue))
+    if command.disposition == Disposition.ACCEPT:
+        context.dispatch.let_go(request.session, queue.id, command.positions)
+        _accept(context, request, command, queue)
+        return
+    _exclude(context, request.session, command, queue)
+    _settle_some(context, request.session, command, queue, named(command, queue))
+    context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
+
+
+def _settle_in_steps(
+    context: Context, request: Request, command: SettleCommand, queue: Queue
+) -> Iterator[int]:
+    _exclude(context, request.session, command, queue)
     positions = named(command, queue)
-    context.dispatch.let_go(request.session, queue.id, positions)
+    for begin in range(0, len(positions), SETTLED_PART):
+        some = positions[begin : begin + SETTLED_PART]
+        _settle_some(context, request.session, command, queue, some)
+        yield (_REJECT_COST if command.disposition == Disposition.REJECT else _SETTLE_COST) * len(some)
+    context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
+
+
+def _exclude(context: Context, session: SessionKey, command: SettleCommand, queue: Queue) -> None:
     if command.excluded_consumer:
-        context.dispatch.exclude(request.session, command.excluded_consumer, queue.id, command.positions)
+        context.dispatch.exclude(session, command.excluded_consumer, queue.id, command.positions)
+
+
+def _settle_some(
+    context: Context,
+    session: SessionKey,
+    command: SettleCommand,
+    queue: Queue,
+    positions: Sequence[QueuePosition],
+) -> None:
+    """All that a command names, or a part of it; another record answers the command."""
+    context.dispatch.let_go(session, queue.id, positions)
     match command.disposition:
         case Disposition.ACCEPT:
-            _accept(context, request, command, queue)
-            return
+            append_dequeue(context, queue, positions, DequeueReason.ACCEPTED)
         case Disposition.RELEASE if command.annotations:
             append_annotations(context, queue, positions, command.annotations)
             context.dispatch.gave_back(context.writer.log.end, queue.id, positions)
             context.expiry.watch_again(queue, positions)
         case Disposition.RELEASE:
-            context.dispatch.returned(queue.id, command.positions)
-            context.expiry.watch_again(queue, command.positions)
+            context.dispatch.returned(queue.id, positions)
+            context.expiry.watch_again(queue, positions)
         case Disposition.FAIL:
             if command.annotations:
                 append_annotations(context, queue, positions, command.annotations)
-            append_requeue(context, queue, command.positions)
+            append_requeue_part(context, queue, positions)
         case Disposition.REJECT:
             dead_letter_part(context, queue, positions, DequeueReason.REJECTED)
-    context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
 
 
 def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> None:
@@ -149,3 +195,6 @@ def _accept_in_transaction(context: Context, request: Request, command: SettleCo
         progress.ordinal += 1
     if not single:
         context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
+    if len(command.positions) > SETTLED_IN_ONE:
+        # Others have their turn before the next one: there may be hundreds.
+        context.alone.do(iter((_LOCK_COST * len(command.positions),)))

@@ -15,6 +15,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, QueueId, SessionKey, TransactionKey, transaction_id
+from lockstep.core.queues import Queue
 from lockstep.core.records import (
     Begin,
     CommandRef,
@@ -28,7 +29,7 @@ from lockstep.core.records import (
 from lockstep.core.transaction_states import ROLLBACKS, TransactionState
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 from services.primary.core.context import Context, Request, TransactionProgress
-from services.primary.core.removing import evict
+from services.primary.core.removing import evict, evict_in_steps
 
 
 def begin(context: Context, request: Request, command: BeginCommand) -> None:
@@ -174,19 +175,24 @@ def begins_of(context: Context, request: Request, command: CommitCommand) -> int
 
 def evict_touched(context: Context, buffer: TxBuffer) -> None:
     """The transaction has committed: queues that it filled beyond their limits let go of their oldest messages."""
-    if context.state.unfinished is not None:
+    if context.alone.works:
         context.alone.do(_evict_behind(context, buffer))
         return
-    for queue_id in sorted(buffer.touched):
-        queue = context.state.queues.by_id.get(queue_id)
-        if queue is not None:
-            evict(context, queue)
+    for queue in _touched_by(context, buffer):
+        evict(context, queue)
+
+
+def _touched_by(context: Context, buffer: TxBuffer) -> list[Queue]:
+    """Its queues that are there, by id."""
+    by_id = context.state.queues.by_id
+    return [by_id[queue_id] for queue_id in sorted(buffer.touched) if queue_id in by_id]
 
 
 def _evict_behind(context: Context, buffer: TxBuffer) -> Iterator[int]:
     """The same when the commit has been done."""
     yield from context.state.finish_in_steps()
-    evict_touched(context, buffer)
+    for queue in _touched_by(context, buffer):
+        yield from evict_in_steps(context, queue)
 
 
 def rollback(context: Context, request: Request, command: RollbackCommand) -> None:
@@ -214,7 +220,7 @@ def roll_back_timed_out(context: Context) -> bool:
     ]
     for number, key in enumerate(due[:limit], 1):
         append_rollback(context, key, RollbackReason.TIMED_OUT)
-        if context.state.unfinished is not None:
+        if context.alone.works:
             return number < len(due)
     return len(due) > limit
 

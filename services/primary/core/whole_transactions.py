@@ -16,7 +16,7 @@ from services.primary.core.context import Context, Request
 from services.primary.core.publishing import Batch, admit, append_batch, only_run, take_operation
 from services.primary.core.removing import by_durability, evict
 from services.primary.core.selecting import LongSelection
-from services.primary.core.settling import check_held
+from services.primary.core.settling import SETTLED_IN_ONE, check_held
 from services.primary.core.transacting import (
     append_rollback,
     begins_of,
@@ -72,6 +72,8 @@ def commit_with_accepts(
     if not context.progress.is_name(key) or context.progress[key].session != session:
         return False
     if not _is_complete(accepts, command):
+        return False
+    if sum([len(accept.positions) for accept in accepts]) > SETTLED_IN_ONE:
         return False
     operations: list[WholeOperation] = []
     touched: dict[int, Queue] = {}

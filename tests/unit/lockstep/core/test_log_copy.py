@@ -11,6 +11,7 @@ from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns, agreement
 from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.log_copy import LogCopy
+from lockstep.core.records import DeclareQueue
 from lockstep.core.set_state import SetState
 from tests.unit.services.replicas import SET, copy_of, frame, frames, session_record
 
@@ -202,3 +203,15 @@ def test_durable_parts_alone_leave_the_rest_to_a_memory_snapshot() -> None:
     copy.apply_to(LogIndex(3), is_durable_only=True)
     assert copy.state.applied == 3
     assert copy.state.sessions.by_key == {}
+
+
+def test_a_cut_leaves_a_frame_of_which_a_part_is_applied_as_it_is_and_knows_its_epoch() -> None:
+    many = [(DeclareQueue(None, f"q{number}", True), True) for number in range(300)]
+    copy = copy_of(frame(1, 1, *many, reign=7), *frames(1, 301, 302))
+    copy.learn(LogIndex(300))
+    next(copy.apply_in_steps(LogIndex(300)))
+    assert copy.is_amid_frame and copy.state.applied < 300
+    copy.cut(LogIndex(300))
+    assert copy.is_amid_frame and copy.outline() == (((1, 1),), 300, ((1, 7),))
+    copy.apply_to(LogIndex(300))
+    assert copy.state.applied == copy.log_end == 300

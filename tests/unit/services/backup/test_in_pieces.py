@@ -3,15 +3,16 @@
 import gc
 
 from lockstep.core.effects import WakeAt
-from lockstep.core.ids import Epoch
+from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import PrimaryStreamClosed, Woken
+from lockstep.core.records import DeclareQueue
 from lockstep.core.replication import Frames
 from services.backup.core.backup_memory import BackupState
 from services.backup.core.settings import BackupSettings
 from tests.unit.lockstep.core.history import Log
 from tests.unit.lockstep.core.test_clearing import MANY, filled
 from tests.unit.services.backup.test_backup_core import accepted, chunk, items_at, log
-from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frames
+from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frame, frames
 
 SMALL = BackupSettings(piece_cost=1)
 
@@ -193,3 +194,16 @@ def test_what_one_core_has_not_cleared_when_its_epoch_ends_the_next_one_clears()
         assert len(copy.state.contents) == 0
     finally:
         gc.enable()
+
+
+def test_a_frame_of_which_a_part_is_applied_when_a_role_ends_is_gone_on_with_by_the_next_one() -> None:
+    bench = loaded(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    bench.hear(accepted(3))
+    many = frame(1, 4, *[(DeclareQueue(None, f"q{number}", True), True) for number in range(300)])
+    bench.hear(Frames(SET, Epoch(1), ((many.durable, many.transient),), LogIndex(303)))
+    copy = bench.core.copy
+    assert copy is not None and copy.is_amid_frame
+    bench.core.end()
+    assert copy.is_amid_frame
+    turns(BackupBench(bench.store, 2, copy, True, settings=SMALL), 100)
+    assert copy.state.applied == 303

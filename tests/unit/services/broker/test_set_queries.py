@@ -26,9 +26,9 @@ class Reign(Rig):
         self.said: list[AnyEffect] = []
         super().__init__(holds_store=holds_store)
 
-    def _perform(self, effects: list[AnyEffect]) -> None:
+    def perform(self, effects: list[AnyEffect]) -> None:
         self.said += [effect for effect in effects if isinstance(effect, _SAID)]
-        super()._perform([effect for effect in effects if not isinstance(effect, _SAID)])
+        super().perform([effect for effect in effects if not isinstance(effect, _SAID)])
 
 
 class Reigns:

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from lockstep.core.cluster_map import Keys
 from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.pieces import PIECE_COST
 from lockstep.core.stamps import Stamps, Witness
 from lockstep.core.state_hash import state_hash
 from lockstep.runtime.channels import Channels
@@ -164,3 +165,19 @@ async def test_a_status_names_the_brokers_that_are_not_back_since_all_were_down(
     assert report.silent_witnesses == 1
     view.stamps_put(stamps.answered(BrokerId("c"), "c2").encode(), 6)
     assert not (await report.get_status(request)).silent_witnesses
+
+
+async def test_a_hash_waits_for_what_the_primary_is_amid() -> None:
+    """Or it would do all of that in one go."""
+    bench = leading()
+    primary = bench.replica.primary
+    assert primary is not None
+    primary.context.alone.do(iter([PIECE_COST] * 5))
+    request = pb.GetClusterStatusRequest(with_state_hash=True)
+    answering = asyncio.ensure_future(report_of(bench, StatusReport).get_status(request))
+    await asyncio.sleep(0.01)
+    assert not answering.done()
+    while primary.context.alone.works:
+        primary.context.alone.go_on()
+    (replica,) = (await answering).replicas
+    assert replica.state_hash == state_hash(primary.context.state)

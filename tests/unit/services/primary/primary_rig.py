@@ -102,6 +102,7 @@ from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened
 from lockstep.runtime.turns import at_once
 from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
+from services.primary.core.handing_on import roll_back_unfit
 from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.queue_view import QueueView
@@ -182,7 +183,7 @@ class Rig:
         if predecessor is not None:
             for _ in self.core.get_ready(handed):
                 pass
-        self._perform(self.core.begin(self.now))
+        self.perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))
 
     @property
@@ -199,13 +200,18 @@ class Rig:
         """One input, and what its effects bring."""
         self._inputs.append(given)
         while self._inputs:
-            self._perform(self.core.handle(self._inputs.popleft(), self.now))
+            self.perform(self.core.handle(self._inputs.popleft(), self.now))
 
     def pass_time(self, milliseconds: int) -> None:
         """Time passes in one go, with one tick at its end."""
         self.boottime_ms += milliseconds
         self.wall_ms += milliseconds
         self.feed(Tick(SET))
+
+    def end_unfit(self) -> None:
+        """What cannot go on under another primary ends."""
+        for _ in roll_back_unfit(self.core.context, self.core.attachments):
+            pass
 
     def lose_lease(self) -> None:
         self.feed(LeaseLost(SET))
@@ -266,7 +272,7 @@ class Rig:
 
     # --- effects ---
 
-    def _perform(self, effects: list[AnyEffect]) -> None:
+    def perform(self, effects: list[AnyEffect]) -> None:
         for effect in effects:
             match effect:
                 case TellStore(request=OpenSet()):

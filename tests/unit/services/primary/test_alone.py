@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import msgspec
@@ -20,6 +21,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import (
     BrokerId,
     DiskId,
+    Epoch,
     Incarnation,
     LogIndex,
     QueuePosition,
@@ -33,13 +35,16 @@ from lockstep.core.inputs import (
     ClientStreamClosed,
     LeaseExtended,
     LeaseLost,
+    MapSeen,
     Tick,
     Woken,
 )
+from lockstep.core.records import Rollback, RollbackReason
 from lockstep.core.replication import Subscribe, SubscriptionRefused
 from lockstep.core.requests import (
     AttachSession,
     Browse,
+    CloseConsumer,
     DetachSession,
     Heartbeat,
     HeldDeliveries,
@@ -50,6 +55,7 @@ from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient, publish
 
 SMALL = PrimarySettings(piece_cost=1)
+DISPOSITIONS = (Disposition.ACCEPT, Disposition.RELEASE, Disposition.FAIL, Disposition.REJECT)
 FEW, MANY = 1500, 4500
 """Both are more than one step is for."""
 SLACK = 1.4
@@ -93,7 +99,7 @@ class Longest:
             self.calls = max(self.calls, calls)
 
 
-def single_operations(client: RigClient, count: int) -> TransactionKey:
+def single_operations(client: RigClient, count: int, **options: object) -> TransactionKey:
     """A transaction in which one client has accepted so many messages of a queue and published as many to another, one by one."""
     rig = client.rig
     for name in sorted({"from", "to"} - rig.state.queues.by_name.keys()):
@@ -104,7 +110,7 @@ def single_operations(client: RigClient, count: int) -> TransactionKey:
     for _, position in list(client.in_hand):
         for command in (
             SettleCommand(0, "from", rig.core.epoch, (position,), Disposition.ACCEPT, key),
-            publish("to", b"new", transaction=key),
+            publish("to", b"new", transaction=key, **options),
         ):
             sequence += 1
             client.number += 1
@@ -189,6 +195,46 @@ def vanishes_with_auto_delete_queues(client: RigClient, count: int) -> Callable[
     return lambda: client.rig.pass_time(60_000)
 
 
+def vanishes_with_a_message_of_each_queue(client: RigClient, count: int) -> Callable[[], object]:
+    for number in range(count // 10):
+        client.declare(f"q{number}")
+        client.publish(f"q{number}", b"")
+        client.say(CloseConsumer(client.consume(f"q{number}")))
+    return lambda: time_out(client)
+
+
+def commits_beyond_a_limit(client: RigClient, count: int) -> Callable[[], object]:
+    client.declare("to", length_max=3, is_evicting=True)
+    return commits(client, count)
+
+
+def commits_what_expires(client: RigClient, count: int) -> Callable[[], object]:
+    key = single_operations(client, count, ttl_ms=1_000_000)
+    return lambda: client.command(CommitCommand(0, key, 2 * count))
+
+
+def prepares_to_leave(client: RigClient, count: int) -> Callable[[], object]:
+    """It goes on with nothing under another primary."""
+    single_operations(client, count)
+    rig = client.rig
+
+    def leave() -> None:
+        rig.perform(rig.core.prepare_to_leave(rig.now))
+
+    return leave
+
+
+def settles(disposition: int) -> Callable[[RigClient, int], Callable[[], int]]:
+    def ending(client: RigClient, count: int) -> Callable[[], int]:
+        client.declare("dead")
+        client.declare("q", dead_letter_key="dead")
+        hold(client, "q", count)
+        command = SettleCommand(0, "q", client.rig.core.epoch, client.positions("q"), disposition)
+        return lambda: client.command(command)
+
+    return ending
+
+
 def comes_back_with_all(client: RigClient, count: int) -> Callable[[], object]:
     many_held(client, count)
     client.lose_stream()
@@ -210,11 +256,16 @@ def comes_back_with_nothing(client: RigClient, count: int) -> Callable[[], objec
         vanishes_amid_a_transaction,
         vanishes_with_messages,
         leaves_with_messages,
+        vanishes_with_a_message_of_each_queue,
         vanishes_with_transactions,
         vanishes_with_exclusive_queues,
         vanishes_with_auto_delete_queues,
         comes_back_with_all,
         comes_back_with_nothing,
+        commits_beyond_a_limit,
+        commits_what_expires,
+        prepares_to_leave,
+        *map(settles, DISPOSITIONS),
     ],
 )
 def test_whatever_one_client_has_much_of_the_longest_step_is_as_long(
@@ -223,6 +274,8 @@ def test_whatever_one_client_has_much_of_the_longest_step_is_as_long(
     monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
     monkeypatch.setattr(Rig, "_check_order", lambda *_: None)
     monkeypatch.setattr("services.primary.core.gate.RELEASED_IN_ONE", 50)
+    monkeypatch.setattr("services.primary.core.settling.SETTLED_IN_ONE", 500)
+    monkeypatch.setattr("services.primary.core.dispatch.RETURNED_IN_ONE", 50)
     calls = []
     for count in (FEW, MANY):
         rig = Rig(PrimarySettings(piece_cost=1, session_transactions_open_max=MANY, names_check_ms=1 << 40))
@@ -232,9 +285,18 @@ def test_whatever_one_client_has_much_of_the_longest_step_is_as_long(
         longest = Longest(rig)
         do()
         assert turns(rig) > 2
+        stay(rig)
         rig.check_log()
         calls.append(longest.calls)
     assert calls[1] <= SLACK * calls[0]
+
+
+def stay(rig: Rig) -> None:
+    """It does not leave, if it was about to."""
+    if rig.core.is_leaving:
+        rig.perform(rig.core.stay(rig.now))
+        rig.feed(Tick(SET))
+        turns(rig)
 
 
 def amid_a_commit() -> tuple[Rig, RigClient, int]:
@@ -404,3 +466,71 @@ def test_clients_hear_that_a_primary_lives_whatever_it_is_amid() -> None:
     client.say(Heartbeat())
     assert isinstance(client.heard[-1], HeartbeatAnswered) and number not in client.answers
     assert rig.core.is_alone
+
+
+def test_a_heartbeat_amid_a_command_does_not_say_that_the_primary_has_survived_it() -> None:
+    """Its client would send it again and again where each primary ends over it."""
+    rig, client, number = amid_a_commit()
+    client.say(Heartbeat())
+    assert client.heard_of(HeartbeatAnswered)[-1].next_number == number
+    turns(rig)
+    client.say(Heartbeat())
+    assert client.heard_of(HeartbeatAnswered)[-1].next_number == number + 1
+
+
+def test_a_client_of_which_a_part_of_a_message_has_come_amid_something_is_heard_and_told_nothing() -> None:
+    rig, client, _ = amid_a_commit()
+    heard = len(client.heard)
+    rig.boottime_ms += 1000
+    client.say()
+    assert len(client.heard) == heard
+    assert rig.core.streams.by_number[client.stream].heard_ms == rig.boottime_ms
+
+
+def test_a_primary_ends_at_once_what_it_is_amid_when_another_leads() -> None:
+    rig, client, number = amid_a_commit()
+    entry = replace(rig.core.membership.set_map, epoch=Epoch(rig.core.epoch + 1), primary=BrokerId("b2"))
+    rig.feed(MapSeen(SET, entry, 2, b"", "g"))
+    assert rig.core.stopped and number not in client.answers
+
+
+def test_a_primary_that_leaves_ends_what_cannot_go_on_and_hears_nothing_more_unless_it_stays() -> None:
+    rig = Rig(SMALL)
+    client, other = rig.client(), rig.client()
+    key = single_operations(client, 5)
+    rig.perform(rig.core.prepare_to_leave(rig.now))
+    assert rig.core.is_alone
+    said = other.command(publish("to", b"later"))
+    turns(rig)
+    assert said not in other.answers
+    log = rig.core.context.writer.log
+    assert log.framed_end == log.end and rig.records()[-1] == Rollback(None, key, RollbackReason.FAILOVER, 10)
+    stay(rig)
+    assert other.answers[said].code is ErrorCode.NONE and rig.bodies("to") == [b"later"]
+    assert len(rig.bodies("from")) == 5 and not rig.state.queues.by_name["from"].locks
+    rig.check_log()
+
+
+@pytest.mark.parametrize("disposition", DISPOSITIONS)
+def test_a_settle_of_very_many_is_one_command_and_seen_as_a_whole(
+    disposition: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.primary.core.settling.SETTLED_IN_ONE", 10)
+    monkeypatch.setattr("services.primary.core.settling.SETTLED_PART", 3)
+    rig = Rig(SMALL)
+    client, other = rig.client(), rig.client()
+    number = settles(disposition)(client, 20)()
+    assert rig.core.is_alone
+    for name in ("q", "dead"):
+        other.say(Browse(1, name, QueuePosition(0), 100))
+    behind = client.command(publish("q", b"behind"))
+    turns(rig)
+    assert client.answers[number].code is client.answers[behind].code is ErrorCode.NONE
+    there = 20 if disposition in (Disposition.RELEASE, Disposition.FAIL) else 0
+    dead = 20 if disposition == Disposition.REJECT else 0
+    told = [answer.messages for answer in other.heard_of(BrowseAnswer)]
+    assert [len(messages) for messages in told] == [there, dead]
+    failed = disposition == Disposition.FAIL
+    assert {message.delivery_count for message in told[0]} <= {int(failed)}
+    assert rig.bodies("q")[there:] == [b"behind"]
+    rig.check_log()

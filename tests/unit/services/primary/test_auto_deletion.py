@@ -19,7 +19,7 @@ from lockstep.core.records import Consume, UseQueue
 from lockstep.core.requests import CloseConsumer, DetachSession, Heartbeat
 from lockstep.core.xid import Xid
 from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over, roll_back_unfit
+from services.primary.core.handing_on import handed_over
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
@@ -42,7 +42,7 @@ def pass_seconds(rig: Rig, seconds: int, *alive: RigClient) -> None:
 def next_reign(rig: Rig, how: str) -> Rig:
     handed = None
     if how == "hand-over":
-        roll_back_unfit(rig.core.context, rig.core.attachments)
+        rig.end_unfit()
         handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
         rig.pass_time(1)
     return Rig(SETTINGS, predecessor=rig, handed=handed, is_restarted=how == "restart")

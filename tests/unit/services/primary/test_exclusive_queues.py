@@ -15,7 +15,7 @@ from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.requests import DetachSession
 from lockstep.core.xid import Xid
 from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over, roll_back_unfit
+from services.primary.core.handing_on import handed_over
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
 
 XID = Xid(7, b"global", b"one").encode()
@@ -28,7 +28,7 @@ def is_there(rig: Rig) -> bool:
 def next_reign(rig: Rig, how: str) -> Rig:
     handed = None
     if how == "hand-over":
-        roll_back_unfit(rig.core.context, rig.core.attachments)
+        rig.end_unfit()
         handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
         rig.pass_time(1)
     return Rig(predecessor=rig, handed=handed, is_restarted=how == "restart")

@@ -15,19 +15,21 @@ from lockstep.core.commands import (
 )
 from lockstep.core.effects import WakeAt
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueuePosition, TransactionKey
+from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueuePosition, SessionKey, TransactionKey
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import EpochBegins, RollbackReason
-from lockstep.core.replication import HELD_IN_ONE, HandedOver
+from lockstep.core.replication import HELD_IN_ONE, Frames, HandedOver
 from lockstep.core.requests import GetOutcome, HeldDeliveries
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState, SessionAttached
 from lockstep.core.set_state import SetState
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import fits, handed_over, roll_back_unfit, take_up
+from services.primary.core.handing_on import fits, handed_over, take_up
 from services.primary.core.settings import PrimarySettings
+from services.primary.core.transacting import append_begin
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+from tests.unit.services.replicas import PrimaryBench, entry, member
 
 TO = BrokerId("b2")
 XID = Xid(7, b"global", b"one").encode()
@@ -35,7 +37,7 @@ XID = Xid(7, b"global", b"one").encode()
 
 def told(rig: Rig) -> HandedOver:
     """What the rig's primary tells its successor."""
-    roll_back_unfit(rig.core.context, rig.core.attachments)
+    rig.end_unfit()
     handed = at_once(handed_over(rig.core.context, rig.core.attachments, TO))
     rig.pass_time(1)
     return handed
@@ -301,3 +303,18 @@ def test_what_is_in_hand_is_taken_up_in_steps_that_look_at_few(rig: Rig, client:
     assert len(steps) == 4 and max(steps) == HELD_IN_ONE
     assert successor.core.context.dispatch.held_count(queue.id) == held
     assert successor.core.context.dispatch.is_held_by(client.session, queue.id, queue.positions())
+
+
+def test_followers_hear_that_a_primary_lives_while_its_last_word_is_gathered() -> None:
+    """Who misses heartbeats goes, and does not hear the word that it was to stand with."""
+    bench = PrimaryBench(entry(1, member("a")), settings=PrimarySettings(piece_cost=1))
+    bench.subscribe(1, member("b"))
+    for _ in range(20):
+        append_begin(bench.core.context, SessionKey(1), None, 0)
+    bench.perform(bench.core.hand_over(TO, bench.now))
+    said = len(bench.told(1))
+    for _ in range(4):
+        bench.ms += 300
+        bench.perform(bench.core.go_on_handing_over(bench.now))
+    assert not bench.core.has_handed_over
+    assert [type(message) for message in bench.told(1)[said:]] == [Frames] * 4

@@ -17,7 +17,7 @@ from lockstep.core.commands import (
 from lockstep.core.ids import BrokerId, Epoch, QueuePosition, TransactionKey
 from lockstep.core.requests import DetachSession, HeldDeliveries, UnansweredSettle
 from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over, roll_back_unfit
+from services.primary.core.handing_on import handed_over
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.client_core import CoreClient
 from tests.unit.services.primary.primary_rig import Rig, RigClient
@@ -33,7 +33,7 @@ def succeeded(rig: Rig, *clients: CoreClient) -> Rig:
     """The next reign, to which the rig's was handed over, with all of its log."""
     rig.holds_store = False
     rig.acknowledge()
-    roll_back_unfit(rig.core.context, rig.core.attachments)
+    rig.end_unfit()
     handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
     rig.pass_time(1)
     successor = Rig(predecessor=rig, handed=handed)

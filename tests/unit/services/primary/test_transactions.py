@@ -29,7 +29,7 @@ from lockstep.core.server_messages import (
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.xid import Xid
 from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over, roll_back_unfit
+from services.primary.core.handing_on import handed_over
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish
 
@@ -493,7 +493,7 @@ def test_what_was_handed_over_is_fenced_by_who_knows_its_session(rig: Rig) -> No
     client = rig.client(outlives_hand_over=True)
     transaction = client.begin()
     client.ok(publish("q", b"1", transaction=transaction, sequence=1))
-    roll_back_unfit(rig.core.context, rig.core.attachments)
+    rig.end_unfit()
     handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
     rig.pass_time(1)
     rig = Rig(predecessor=rig, handed=handed)

@@ -52,9 +52,9 @@ class Reign(Rig):
         self.said: list[AnyEffect] = []
         super().__init__(predecessor=predecessor, is_restarted=True, holds_store=holds_store)
 
-    def _perform(self, effects: list[AnyEffect]) -> None:
+    def perform(self, effects: list[AnyEffect]) -> None:
         self.said += [effect for effect in effects if isinstance(effect, _SAID)]
-        super()._perform([effect for effect in effects if not isinstance(effect, _SAID)])
+        super().perform([effect for effect in effects if not isinstance(effect, _SAID)])
 
     def handle(self, given: AnyInput, _: Now, more_follow: bool = False) -> list[AnyEffect]:
         if isinstance(given, ClientSaid | ClientStreamClosed):
