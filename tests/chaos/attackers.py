@@ -63,14 +63,14 @@ class Target:
 
 
 async def new_names(target: Target) -> None:
-    """Senders to queues that are not there: 1,500 at once, again and again."""
+    """Senders to queues that are not there: 3,000 at once, again and again."""
     number = 0
     while not target.is_over:
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(4):
                 client = await stack.enter_async_context(await RawClient.begun(target.proxy))
                 number += 1
-                names = (f"flood-{number}-{handle}" for handle in range(375))
+                names = (f"flood-{number}-{handle}" for handle in range(750))
                 client.send(*(attach_sender(name, name, handle) for handle, name in enumerate(names)))
             await asyncio.sleep(5)
 
