@@ -3,7 +3,7 @@
 Law: what the broker was asked for, what waits here and what the client may still take are in balance: the proxy takes only
 what its client has credit for, and gives back what the client does not take in time, or what its connection has no room for.
 A big message goes to the engine in pieces, as there is room, and nothing else of the link before its end; one whose link ends
-before that is aborted (2.6.14), and goes back as if its client had it.
+before that is aborted (2.6.14), and goes back as if its client had it, unless that has said otherwise than that it accepts it.
 """
 
 import logging
@@ -120,6 +120,10 @@ class OutgoingLink:
             return
         self._is_over = True
         self.source.session.stop_consuming(self._consumer)
+        if self._is_answered_early and path.remote_state(self._begun) != StateCode.ACCEPTED:
+            # Whatever else its client wants, it needs no more of it.
+            self._deliveries.disposition(self._begun)
+            self.flush()
         sent = self._deliveries.end(self._abort() if self._begun is not None else None)
         waiting = self._take_waiting()
         if self.source.is_browser:

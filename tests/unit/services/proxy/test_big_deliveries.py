@@ -228,6 +228,29 @@ async def test_an_outcome_that_is_said_in_the_middle(
     await until(session, ([1], Disposition.ACCEPT), ([2], Disposition.ACCEPT))
 
 
+@pytest.mark.parametrize(
+    ("outcome", "settled"),
+    [
+        ("rejected", [([2], Disposition.REJECT), ([1, 3], Disposition.RELEASE)]),
+        ("released", [([2], Disposition.RELEASE), ([1, 3], Disposition.RELEASE)]),
+        ("accepted", [([1, 2, 3], Disposition.RELEASE)]),
+    ],
+)
+@pytest.mark.parametrize("is_settled", [True, False])
+async def test_what_is_said_in_the_middle_counts_though_the_link_ends_unless_it_accepts_what_is_not_there(
+    client: RawClient,
+    session: Session,
+    outcome: str,
+    settled: list[tuple[list[int], int]],
+    is_settled: bool,
+) -> None:
+    await begin_big(client)
+    client.say("disposition", role=True, first=1, settled=is_settled, state=composite(outcome))
+    client.send(performative("detach", handle=0, closed=True), opened())
+    await client.expect("detach")
+    await until(session, *settled)
+
+
 async def test_an_outcome_in_a_transaction_that_ends_before_the_rest_is_there(
     client: RawClient, session: Session
 ) -> None:
