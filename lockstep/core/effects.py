@@ -228,6 +228,8 @@ class Note(Effect, frozen=True):
     details: str
     is_warning: bool = False
     """Somebody has to do something."""
+    limit: str = ""
+    """Which limit has refused something; such lines come once a minute at most (`LimitLog`)."""
 
 
 AnyEffect = (

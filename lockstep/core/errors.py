@@ -72,3 +72,11 @@ class Rejected(LockstepError):
 
 class InDoubt(LockstepError):
     """It may have happened; `GetOutcome` of a transaction, or the session's resumption, tells."""
+
+
+class LimitReached(Rejected):
+    """There is as much of something as may be. `limit`: the word for it, a setting mostly; whoever refuses has it logged, too."""
+
+    def __init__(self, limit: str, code: ErrorCode, message: str, **details: object) -> None:
+        super().__init__(code, message, **details)
+        self.limit = limit

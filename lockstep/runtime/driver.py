@@ -21,6 +21,7 @@ from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import AnyInput, Tick, Woken
 from lockstep.core.pieces import PIECE_COST
 from lockstep.runtime.clock import read_now
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, is_written_down, write_down
 from lockstep.runtime.process import halt
 
@@ -100,6 +101,7 @@ class Driver:
         """LOCKSTEP_LOG=DEBUG: every input and effect, for those who look for a bug."""
         self._left_behind: deque[Iterator[int]] = deque()
         """Works of `TakeApart`."""
+        self._refusals = LimitLog(_log)
         self.inputs_total = 0
         self.drains_total = 0
         self.busy_seconds = 0.0
@@ -285,6 +287,9 @@ class Driver:
             asyncio.get_running_loop().call_later(TAKE_APART_PAUSE_SECONDS, self._take_apart_on)
 
     def _log_note(self, effect: Note) -> None:
+        if effect.limit:
+            self._refusals.refused(effect.limit, f"set={effect.set_name} {effect.details}")
+            return
         level = logging.WARNING if effect.is_warning else logging.INFO
         core = self._cores.get(effect.set_name)
         epoch, index = core.place if isinstance(core, Placed) else (0, 0)

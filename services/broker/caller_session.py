@@ -9,6 +9,7 @@ States: attaching -> attached -> ended. A stream that ends ends the session for 
 import asyncio
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -65,9 +66,10 @@ class CallerSession:
         timeout_ms: int,
         stream: LocalStream,
         limits: CallerLimits,
+        refused: Callable[[str, str], None],
         is_new: bool = False,
     ) -> None:
-        """`is_new`: nobody had heard of its name before."""
+        """`refused` is told which limit has refused something, and a text; `is_new`: nobody had heard of its name before."""
         self.set_name = set_name
         self.session_id = session_id
         self.timeout_ms = timeout_ms
@@ -76,6 +78,7 @@ class CallerSession:
         """Why; set when it is over."""
         self._stream = stream
         self._limits = limits
+        self._refused = refused
         self._head = Epoch(0), LogIndex(0)
         self._next_number = 0
         """0: not attached yet."""
@@ -110,6 +113,7 @@ class CallerSession:
             answer.set_exception(self.ended.result())
         elif len(self._sent) + len(self._unsent) >= self._limits.unanswered_max:
             text = f"{self._limits.unanswered_max} commands of the session wait for their answers"
+            self._refused("caller_unanswered_max", f"set={self.set_name} {text}")
             answer.set_exception(NotTaken(ErrorCode.UNAVAILABLE, text))
         else:
             self._unsent.append((command, answer))

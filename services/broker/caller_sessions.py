@@ -6,6 +6,7 @@ ends, and an end that is repeated is answered by the outcome. Whatever nobody ca
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -26,12 +27,15 @@ from lockstep.core.commands import (
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.xid import Xid
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.process import spawn
 from services.broker.acquisitions import Acquired
 from services.broker.caller_limits import CallerLimits
 from services.broker.caller_secrets import CallerSecrets
 from services.broker.caller_session import Answer, CallerSession, Done, NotTaken
 from services.primary.sessions import SessionsService
+
+_log = logging.getLogger("lockstep.callers")
 
 SWEEP_SECONDS = 1.0
 _GRACE_SECONDS = 5.0
@@ -79,6 +83,7 @@ class CallerSessions:
         self._beginning = 0
         """Transactions that are being begun: they count as open ones."""
         self._sweeping: asyncio.Task[None] | None = None
+        self._refusals = LimitLog(_log)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
@@ -105,15 +110,21 @@ class CallerSessions:
         # The shared one is everybody's, and there is one for each set: those who have their own keep nobody else out.
         if session_id != self._shared_id and len(self._sessions) >= self.limits.sessions_max:
             text = f"{self.limits.sessions_max} sessions of callers are open"
-            raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
+            raise self._too_many("caller_sessions_max", set_name, text)
         stream = self._service.open_local(set_name)
-        session = CallerSession(set_name, session_id, timeout_ms, stream, self.limits, is_new)
+        session = CallerSession(
+            set_name, session_id, timeout_ms, stream, self.limits, self._refusals.refused, is_new
+        )
         self._sessions[set_name, session_id] = session
         self._used_at[set_name, session_id] = time.monotonic()
         session.ended.add_done_callback(lambda _: self._forget_session(session))
         if self._sweeping is None:
             self._sweeping = spawn(self._sweep(), "sessions of callers")
         return session
+
+    def _too_many(self, limit: str, set_name: SetName, text: str) -> Rejected:
+        self._refusals.refused(limit, f"set={set_name} {text}")
+        return Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
 
     def _forget_session(self, session: CallerSession) -> None:
         place = session.set_name, session.session_id
@@ -204,7 +215,7 @@ class CallerSessions:
         """While a transaction is being begun. Raises `Rejected` UNAVAILABLE when there are as many as may be."""
         if len(self._transactions) + self._beginning >= self.limits.transactions_max:
             text = f"{self.limits.transactions_max} transactions of callers are open"
-            raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
+            raise self._too_many("caller_transactions_max", set_name, text)
         self._beginning += 1
         try:
             yield
@@ -297,9 +308,13 @@ class CallerSessions:
             )
         return await transaction.session.answered(transaction.end[1])
 
+    def branch(self, set_name: SetName, xid: bytes) -> OpenTransaction | None:
+        """The branch of that xid that was begun here, for as long as it could be open."""
+        return self._branches.get((set_name, xid))
+
     async def end_branch(self, set_name: SetName, command: EndCommand) -> Done:
         """Ends the work in a branch, once: repeated, it is answered as the first time for as long as the branch could be open."""
-        branch = self._branches.get((set_name, command.xid))
+        branch = self.branch(set_name, command.xid)
         if branch is None:
             return await self.run(set_name, command)
         if branch.end is None:
@@ -313,7 +328,7 @@ class CallerSessions:
 
     async def set_timeout(self, set_name: SetName, command: SetTimeoutCommand) -> Done:
         """Gives a branch another time-out, from now on: it is known here for as long as it may be open."""
-        branch = self._branches.get((set_name, command.xid))
+        branch = self.branch(set_name, command.xid)
         if branch is not None:
             longest_ms = self.limits.transaction_timeout_ms_max
             # 0: it has none. That it may not get the longer one does no harm.

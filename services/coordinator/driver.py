@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.runtime.clock import read_now
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.process import spawn
 from services.coordinator.core.coordinator import Coordinator
 from services.coordinator.core.messages import (
@@ -78,6 +79,7 @@ class CoordinatorDriver:
         self._calls: set[asyncio.Task[None]] = set()
         self.steps_total = dict.fromkeys(Step, 0)
         self.hazards_total = 0
+        self._refusals = LimitLog(_log)
 
     async def ask(self, make: Callable[[RequestId], Input]) -> Answer:
         """A client's request, made with its id; returns the answer. Raises `Rejected`, or `InDoubt` when the process stops."""
@@ -137,6 +139,8 @@ class CoordinatorDriver:
                 if answer is not None and not answer.done():
                     answer.set_result(effect)
             case Refusal():
+                if effect.limit:
+                    self._refusals.refused(effect.limit, effect.message)
                 answer = self._waiting.pop(effect.request, None)
                 if answer is not None and not answer.done():
                     answer.set_exception(Rejected(effect.code, effect.message))

@@ -4,7 +4,7 @@ Law: a name is used once; a transaction that was discharged, or whose coordinato
 """
 
 from lockstep.client.session import Session
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.xid import Xid
 from services.proxy.amqp_transaction import AmqpTransaction, Work
 from services.proxy.branch_work import BranchWork
@@ -27,7 +27,8 @@ class AmqpTransactions:
         """Begins a transaction, or the branch that `global_id` names. Raises `Rejected`: UNAVAILABLE (too many),
         INVALID_ARGUMENT (no xid)."""
         if len(self._open) >= self._limits.transactions_max:
-            raise Rejected(ErrorCode.UNAVAILABLE, f"{len(self._open)} transactions are open")
+            text = f"{len(self._open)} transactions are open"
+            raise LimitReached("transactions_max", ErrorCode.UNAVAILABLE, text)
         seconds = self._limits.transaction_seconds
         work: Work
         if global_id is None:

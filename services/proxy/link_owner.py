@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from proton import Link
 
-from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, LimitReached, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.coordinator_link import Declare
@@ -63,6 +63,7 @@ class LinkOwner:
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
         self._connection = connection
         self._nodes = worker.nodes
+        self._refusals = worker.refusals
         self._permissions = worker.permissions
         self._room = room
         self._relay = RelayTargets(worker.nodes, lambda text: self.check(Action.PUBLISH, text))
@@ -84,6 +85,10 @@ class LinkOwner:
     def end_link(self, link: Link, condition: Condition) -> None:
         """Closes a link with a reason."""
         self._connection.end_link(link, condition)
+
+    def refused(self, limit: str, text: str) -> None:
+        """A limit has refused this client something: it is in the log, too."""
+        self._refusals.refused(limit, f"{text}, of container {self._connection.container!r}")
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs something to its end, even if this connection ends before."""
@@ -124,7 +129,10 @@ class LinkOwner:
     def take_partial(self, size: int) -> bool:
         """Counts bytes of unfinished messages; False: too many."""
         self._partial_bytes += size
-        return self._partial_bytes <= self._partial_bytes_max
+        if self._partial_bytes <= self._partial_bytes_max:
+            return True
+        self.refused("partial_bytes_max", f"{self._partial_bytes} bytes of unfinished messages")
+        return False
 
     # --- addresses ---
 
@@ -154,7 +162,11 @@ class LinkOwner:
 
     def declare(self, declare: Declare) -> AmqpTransaction:
         """Begins a transaction, or a branch. Raises `Rejected`."""
-        return self.transactions.declare(declare.global_id)
+        try:
+            return self.transactions.declare(declare.global_id)
+        except LimitReached as over:
+            self.refused(over.limit, over.message)
+            raise
 
     def transaction(self, name: bytes) -> AmqpTransaction | None:
         """The open one of that name."""

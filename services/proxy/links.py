@@ -181,13 +181,14 @@ class Links:
             return
         if not self._sessions.attach(link):
             text = "too many links, most of them refused or never detached"
+            self._owner.refused("session_links_max", text)
             self._connection.close(Condition(RESOURCE_LIMIT, text))
             return
         if len(self._attached) >= self._limits.links_max:
-            self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._attached)} links are attached"))
+            self._refuse_by("links_max", link, f"{len(self._attached)} links are attached")
             return
         if isinstance(link, Sender) and self._receivers >= self._limits.receivers_max:
-            self._refuse(link, Condition(RESOURCE_LIMIT, f"{self._receivers} receivers are attached"))
+            self._refuse_by("receivers_max", link, f"{self._receivers} receivers are attached")
             return
         if has_control_characters(link.remote_source.address) or has_control_characters(
             link.remote_target.address
@@ -252,6 +253,10 @@ class Links:
             self._owner.give_up(error)
         else:
             self._refuse(link, condition_of(error))
+
+    def _refuse_by(self, limit: str, link: Link, text: str) -> None:
+        self._owner.refused(limit, text)
+        self._refuse(link, Condition(RESOURCE_LIMIT, text))
 
     def _refuse(self, link: Link, condition: Condition) -> None:
         """Attach without the terminus that was asked for, then detach (2.6.3); without both, because some clients look at one."""

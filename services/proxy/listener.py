@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from lockstep.runtime.limit_log import LimitLog
 from services.proxy.arrivals import Arrivals
 from services.proxy.connection import AmqpConnection
 from services.proxy.security.identity import Identity
@@ -26,7 +25,6 @@ class Worker(Surroundings, Protocol):
 
     has_passwords: bool
     arrivals: Arrivals
-    refusals: LimitLog
 
     def take_connection(self, connection: "ClientSocket") -> bool: ...
     def drop_connection(self, connection: "ClientSocket") -> None: ...

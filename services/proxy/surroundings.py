@@ -3,6 +3,7 @@
 import asyncio
 from typing import Protocol
 
+from lockstep.runtime.limit_log import LimitLog
 from services.proxy.containers import Containers
 from services.proxy.delivery_room import WorkerDeliveries
 from services.proxy.input_room import WorkerRoom
@@ -37,5 +38,6 @@ class Surroundings(Protocol):
     traffic: Traffic
     input_room: WorkerRoom
     deliveries: WorkerDeliveries
+    refusals: LimitLog
 
     def keep(self, task: "asyncio.Task[None]") -> None: ...

@@ -22,6 +22,7 @@ from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, StateC
 from lockstep.runtime.big_bytes import BIG_BYTES
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.outbox import Outbox
@@ -97,6 +98,7 @@ class StoreServer:
         self._last_stream = 0
         self._progress: dict[SetName, asyncio.Event] = {}
         """Set whenever a job of the set has ended: there may be room for requests again."""
+        self._refusals = LimitLog(_log)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         readers = ReaderMethods(self, self._disk.set_names)
@@ -133,7 +135,10 @@ class StoreServer:
                     reader = self._readers.get(stream)
                     if reader is not None:
                         reader.put(read_answer)
-                case Note(set_name, event, details):
+                case Note(set_name, event, details, limit):
+                    if limit:
+                        self._refusals.refused(limit, details)
+                        continue
                     epoch, index = self.core.place(set_name)
                     word = event.replace(" ", "_")
                     _log.warning(

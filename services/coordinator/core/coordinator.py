@@ -184,7 +184,7 @@ class Coordinator:
             self._context.say(OutcomeAnswer(asked.request, state))
         elif len(self._transactions) >= self._limits.transactions_max:
             message = f"{self._limits.transactions_max} transactions are being ended: try again, or elsewhere"
-            self._context.say(Refusal(asked.request, ErrorCode.UNAVAILABLE, message))
+            self._context.say(Refusal(asked.request, ErrorCode.UNAVAILABLE, message, "transactions_max"))
         else:
             self._take_up(asked, was_open, now)
 

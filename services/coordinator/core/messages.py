@@ -367,6 +367,8 @@ class Refusal:
     request: RequestId
     code: ErrorCode
     message: str
+    limit: str = ""
+    """Which limit has refused it."""
 
 
 @dataclass(frozen=True, slots=True)

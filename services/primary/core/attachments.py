@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 
 from lockstep.core.due_times import DueTimes
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.position_sets import PART_MAX, PositionSet
 from lockstep.core.queues import Queue
@@ -95,6 +95,7 @@ class Attachments:
         if session is None:
             if len(context.state.sessions.by_key) >= context.settings.sessions_max:
                 text = f"{context.settings.sessions_max} sessions are open"
+                context.note_refusal(LimitReached("sessions_max", ErrorCode.UNAVAILABLE, text))
                 self._streams.tell(number, lambda: self._refused(ErrorCode.UNAVAILABLE, text))
                 return stream
             timeout_ms = min(max(message.timeout_ms, 0), context.settings.session_timeout_ms_max)

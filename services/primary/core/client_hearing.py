@@ -7,7 +7,7 @@ or is done in parts, waits with it; so a session's messages are taken in the ord
 from collections.abc import Sequence
 
 from lockstep.core.commands import Command, CommitCommand, SettleCommand
-from lockstep.core.errors import ErrorCode
+from lockstep.core.errors import ErrorCode, LimitReached
 from lockstep.core.inputs import ClientSaid, NameClaimed
 from lockstep.core.requests import AttachSession, DetachSession, Heard, Heartbeat
 from lockstep.core.server_messages import HeartbeatAnswered
@@ -52,6 +52,7 @@ class ClientHearing:
         why = self.early.keep(given)
         if why:
             text = f"epoch {self._context.epoch} does not serve yet: {why}"
+            self._context.note_refusal(LimitReached("early_messages", ErrorCode.UNAVAILABLE, text))
             self._streams.turn_away(given.stream, ErrorCode.UNAVAILABLE, text)
 
     def turn_away_early(self, why: str) -> None:

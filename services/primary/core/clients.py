@@ -152,6 +152,7 @@ class Clients:
 
     def _reject(self, stream: ClientStream, command: AnyCommand, error: Rejected) -> None:
         context = self._context
+        context.note_refusal(error)
         ref = CommandRef(stream.session, command.number)
         transaction = getattr(command, "transaction", None)
         if transaction is not None:

@@ -6,7 +6,7 @@ never part of a transaction (P1, R11). A consumer hears of its end, or of its dr
 
 from functools import partial
 
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.queues import Queue
 from lockstep.core.requests import DrainConsumer, OpenConsumer
 from lockstep.core.server_messages import ConsumerClosed, ConsumerDrained, ConsumerOpened, Deliveries
@@ -27,11 +27,13 @@ def open_consumer(
             raise Rejected(ErrorCode.ALREADY_EXISTS, f"consumer {request.consumer} is open")
         if len(stream.consumers) >= context.settings.stream_consumers_max:
             limit = context.settings.stream_consumers_max
-            raise Rejected(ErrorCode.TOO_LARGE, f"a session has at most {limit} consumers")
+            text = f"a session has at most {limit} consumers"
+            raise LimitReached("stream_consumers_max", ErrorCode.TOO_LARGE, text)
         queue = context.queue(request.queue, stream.session)
         _check_alone(context, request, queue)
         selector = context.selectors.compiled(request.selector, context.now) if request.selector else None
     except Rejected as error:
+        context.note_refusal(error)
         _closed(streams, stream, request.consumer, error.code, error.message)
         return
     consumer = Consumer(

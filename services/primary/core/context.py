@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from lockstep.core.clock import Now
 from lockstep.core.doubt_watch import DoubtWatch
-from lockstep.core.effects import AnyEffect
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.effects import AnyEffect, Note
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import Epoch, SessionKey, TransactionKey
 from lockstep.core.pieces import Pieces
 from lockstep.core.queues import Queue
@@ -138,6 +138,11 @@ class Context:
         if session is not None and owner and owner != session:
             raise Rejected(ErrorCode.LOCKED, f"queue {name!r} is exclusive to another session", queue=name)
         return queue
+
+    def note_refusal(self, error: Rejected) -> None:
+        """Has it logged that something is refused, if a limit has done that."""
+        if isinstance(error, LimitReached):
+            self.effects.append(Note(self.state.set_name, "limit_reached", error.message, limit=error.limit))
 
 
 class Request(NamedTuple):

@@ -16,7 +16,7 @@ from lockstep.core.commands import (
     OutgoingMessage,
     PublishCommand,
 )
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchange
 from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.packed_messages import alike_of
@@ -151,14 +151,16 @@ def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], 
     """The bytes of each message's content, and of all; raises `Rejected` TOO_LARGE, or INVALID_ARGUMENT for a time to live."""
     settings, messages = context.settings, command.messages
     if len(messages) > settings.command_messages_max:
-        raise Rejected(
+        raise LimitReached(
+            "command_messages_max",
             ErrorCode.TOO_LARGE,
             f"{len(messages)} messages in one command, at most {settings.command_messages_max}",
             command_messages_max=settings.command_messages_max,
         )
     sizes = sizes_of(messages)
     if max(sizes, default=0) > settings.message_bytes_max:
-        raise Rejected(
+        raise LimitReached(
+            "message_bytes_max",
             ErrorCode.TOO_LARGE,
             f"a message of {max(sizes)} bytes, message_bytes_max is {settings.message_bytes_max}",
             message_bytes=max(sizes),
@@ -166,7 +168,8 @@ def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], 
         )
     total = sum(sizes)
     if total > settings.command_bytes_max:
-        raise Rejected(
+        raise LimitReached(
+            "command_bytes_max",
             ErrorCode.TOO_LARGE,
             f"{total} bytes in one command, at most {settings.command_bytes_max}",
             command_bytes=total,
@@ -191,7 +194,8 @@ def _check_written(context: Context, routed: _Routed, queues: int) -> int:
         written += kinds * size_of_outgoing(messages) + len(messages) * len(targets) * _QUEUE_BYTES
     limit = context.settings.command_bytes_max
     if written > limit:
-        raise Rejected(
+        raise LimitReached(
+            "command_bytes_max",
             ErrorCode.TOO_LARGE,
             f"one command would bring {written} bytes for {queues} queues, at most {limit}: each content once for every kind of "
             "queue (durability, time to live)",

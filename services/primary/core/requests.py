@@ -6,7 +6,7 @@ never something that a successor does not have (R11).
 
 from functools import partial
 
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.records import Message, RollbackReason
 from lockstep.core.requests import (
@@ -74,6 +74,7 @@ def handle_request(
     is_question = isinstance(request, _QUESTIONS)
     if is_question and stream.questions_waiting >= context.settings.questions_waiting_max:
         text = f"{stream.questions_waiting} requests wait, questions_waiting_max is {context.settings.questions_waiting_max}"
+        context.note_refusal(LimitReached("questions_waiting_max", ErrorCode.UNAVAILABLE, text))
         streams.tell_now(stream.number, streams.ended(ErrorCode.UNAVAILABLE, text))
         streams.close(stream.number)
         return
@@ -140,13 +141,15 @@ def _browse(context: Context, streams: ClientStreams, stream: ClientStream, requ
     try:
         queue = context.queue(request.queue, stream.session)
         if stream.browses_waiting >= settings.browses_waiting_max:
-            raise Rejected(
+            raise LimitReached(
+                "browses_waiting_max",
                 ErrorCode.UNAVAILABLE,
                 f"{stream.browses_waiting} browses wait, browses_waiting_max is {settings.browses_waiting_max}",
                 queue=request.queue,
                 browses_waiting_max=settings.browses_waiting_max,
             )
     except Rejected as error:
+        context.note_refusal(error)
         code, text = error.code, error.message
     else:
         limit = min(max(request.limit, 1), settings.browse_messages_max)

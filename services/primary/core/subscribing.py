@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from lockstep.core.branch_names import BranchName, branch_encodings, branch_name
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.records import AdvanceSubscription, CloseSubscription, OpenSubscription
 from lockstep.core.requests import ChangeSubscription, FindBranches, SubscriptionChange
@@ -36,6 +36,7 @@ def change_subscription(
     try:
         _change(context, request)
     except Rejected as error:
+        context.note_refusal(error)
         code, text = error.code, error.message
     groups = tuple(group for _, group in sorted(context.state.subscriptions.by_name.items()))
     streams.tell_answer(
@@ -104,7 +105,7 @@ def _check_new(context: Context, name: str) -> None:
     if len(subscriptions.by_id) >= settings.subscriptions_max:
         left_behind = len(subscriptions.by_id) - len(subscriptions.owed())
         text = f"the set has {settings.subscriptions_max} groups, subscriptions_max, and {left_behind} were left behind"
-        raise Rejected(ErrorCode.UNAVAILABLE, text)
+        raise LimitReached("subscriptions_max", ErrorCode.UNAVAILABLE, text)
 
 
 def _start(state: SetState, request: ChangeSubscription) -> LogIndex:

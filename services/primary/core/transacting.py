@@ -13,7 +13,7 @@ from lockstep.core.commands import (
     CommitCommand,
     RollbackCommand,
 )
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import LogIndex, QueueId, SessionKey, TransactionKey, transaction_id
 from lockstep.core.queues import Queue
 from lockstep.core.records import (
@@ -80,14 +80,16 @@ def check_open(context: Context, session: SessionKey) -> None:
         return
     settings, progress = context.settings, context.progress
     if len(progress) >= settings.transactions_open_max:
-        raise Rejected(
+        raise LimitReached(
+            "transactions_open_max",
             ErrorCode.UNAVAILABLE,
             f"{len(progress)} transactions are open, transactions_open_max is {settings.transactions_open_max}",
             set_name=context.state.set_name,
             transactions_open_max=settings.transactions_open_max,
         )
     limit = settings.session_transactions_open_max
-    raise Rejected(
+    raise LimitReached(
+        "session_transactions_open_max",
         ErrorCode.UNAVAILABLE,
         f"{progress.count(session)} transactions of this session are open, session_transactions_open_max is {limit}",
         session=session,
@@ -128,11 +130,11 @@ def check_limits(
     if progress.ordinal + ordinals > settings.transaction_operations_max:
         limit = settings.transaction_operations_max
         why = f"would have {progress.ordinal + ordinals} operations, transaction_operations_max is {limit}"
-        raise _rejected(context, ErrorCode.TOO_LARGE, why, key)
+        raise _over(context, "transaction_operations_max", why, key)
     if progress.bytes + content_bytes > settings.transaction_bytes_max:
         limit = settings.transaction_bytes_max
         why = f"would have {progress.bytes + content_bytes} bytes, transaction_bytes_max is {limit}"
-        raise _rejected(context, ErrorCode.TOO_LARGE, why, key)
+        raise _over(context, "transaction_bytes_max", why, key)
 
 
 def operation_failed(context: Context, session: SessionKey, key: TransactionKey) -> None:
@@ -275,3 +277,8 @@ def _works_in(context: Context, session: SessionKey, buffer: TxBuffer) -> bool:
 def _rejected(context: Context, code: ErrorCode, why: str, key: TransactionKey) -> Rejected:
     name = transaction_id(context.state.set_name, key)
     return Rejected(code, f"transaction {name} {why}", transaction=name)
+
+
+def _over(context: Context, limit: str, why: str, key: TransactionKey) -> LimitReached:
+    name = transaction_id(context.state.set_name, key)
+    return LimitReached(limit, ErrorCode.TOO_LARGE, f"transaction {name} {why}", transaction=name)

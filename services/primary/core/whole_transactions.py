@@ -51,6 +51,7 @@ def commit_with_last_publish(context: Context, request: Request, command: Commit
         else:
             progress = take_operation(context, request.session, last, batch)
     except Rejected as error:
+        context.note_refusal(error)
         append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
         context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
         return

@@ -94,6 +94,8 @@ class Note(msgspec.Struct, frozen=True):
     set_name: SetName
     event: str
     details: str
+    limit: str = ""
+    """Which limit has refused something: such lines come once a minute at most (`LimitLog`)."""
 
 
 StoreInput = Requested | ReaderRequested | StreamClosed | ChunkSent | JobDone | JobFailed | Tick | Stop

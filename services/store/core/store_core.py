@@ -14,6 +14,7 @@ from services.store.core.messages import (
     ChunkSent,
     JobDone,
     JobFailed,
+    Note,
     ReaderReply,
     ReaderRequested,
     Reply,
@@ -73,15 +74,14 @@ class StoreCore:
             case Requested(stream, request):
                 if self._is_one_too_many(request.set_name):
                     head = request.set_name, request.epoch, request.incarnation
-                    return [
-                        Reply(stream, StoreRefused(*head, ErrorCode.UNAVAILABLE, self._too_many, Epoch(0)))
-                    ]
+                    refusal = StoreRefused(*head, ErrorCode.UNAVAILABLE, self._too_many, Epoch(0))
+                    return [Reply(stream, refusal), self._refused(request.set_name)]
                 lanes = self._lanes_of(stream, request.set_name)
                 lanes.request(stream, request)
             case ReaderRequested(stream, request):
                 if self._is_one_too_many(request.set_name):
                     refused = ReadRefused(ErrorCode.UNAVAILABLE, self._too_many, Epoch(0), LogIndex(0))
-                    return [ReaderReply(stream, refused)]
+                    return [ReaderReply(stream, refused), self._refused(request.set_name)]
                 lanes = self._lanes_of(stream, request.set_name)
                 if isinstance(request, FenceSet | SurveySet):
                     lanes.request(stream, request)
@@ -121,6 +121,9 @@ class StoreCore:
     @property
     def _too_many(self) -> str:
         return f"this store has {len(self._sets)} sets, sets_max is {self._limits.sets_max}"
+
+    def _refused(self, set_name: SetName) -> Note:
+        return Note(set_name, "limit reached", f"{set_name!r}: {self._too_many}", "sets_max")
 
     def _lanes_of(self, stream: int, set_name: SetName) -> SetLanes:
         self._set_of[stream] = set_name

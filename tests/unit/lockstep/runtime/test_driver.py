@@ -250,3 +250,15 @@ async def test_what_nobody_has_any_more_is_taken_apart_in_pieces_with_turns_of_o
         seen.append(sum(taken))
     assert seen == sorted(seen) and set(seen) == set(range(21)), "a step at a time"
     assert taken == [10, 10]
+
+
+async def test_what_a_limit_refuses_is_a_line_however_often_it_does(caplog: pytest.LogCaptureFixture) -> None:
+    refused = [Note(ORDERS, "limit_reached", f"number {number}", limit="sessions_max") for number in range(3)]
+    other = Note(ORDERS, "limit_reached", "of another", limit="transactions_open_max")
+    driver, _, _ = make_driver(lambda given: [*refused, other])
+    driver.feed(Tick(ORDERS))
+    driver.drain()
+    assert caplog.messages == [
+        "event=limit_reached limit=sessions_max refusals=1 set=orders number 0",
+        "event=limit_reached limit=transactions_open_max refusals=1 set=orders of another",
+    ]

@@ -201,7 +201,9 @@ async def test_session_is_opened_again_after_its_stream_ended(rig: Rig) -> None:
     assert [message.session_id for message in attached] == ["mine", "mine"]
 
 
-async def test_limits_are_told_and_nothing_is_done_beyond_them(rig: Rig) -> None:
+async def test_limits_are_told_and_nothing_is_done_beyond_them(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     await rig.begin("one")
     transaction = await rig.begin("two")
     with pytest.raises(Rejected) as many:
@@ -214,10 +216,16 @@ async def test_limits_are_told_and_nothing_is_done_beyond_them(rig: Rig) -> None
     ]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result).__name__ for result in results] == ["InDoubt"] * 3 + ["NotTaken"]
+    assert [line.partition(" refusals")[0] for line in caplog.messages if "limit=" in line] == [
+        "event=limit_reached limit=caller_sessions_max",
+        "event=limit_reached limit=caller_unanswered_max",
+    ]
 
 
 @pytest.mark.parametrize("is_branch", [False, True])
-async def test_transactions_that_are_being_begun_count_as_open(is_branch: bool) -> None:
+async def test_transactions_that_are_being_begun_count_as_open(
+    is_branch: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Their answers come late, and meanwhile any number of others would be let in."""
     rig = Rig(CallerLimits(answer_seconds=0.2, transactions_max=2))
     rig.set.silent = True
@@ -230,6 +238,7 @@ async def test_transactions_that_are_being_begun_count_as_open(is_branch: bool) 
 
     begun = await asyncio.gather(*(begin(number) for number in range(5)), return_exceptions=True)
     assert [type(error) for error in begun] == [InDoubt, InDoubt, Rejected, Rejected, Rejected]
+    assert len([line for line in caplog.messages if "limit=caller_transactions_max" in line]) == 1
     # What was given up is not open, as far as anybody knows here.
     assert isinstance((await asyncio.gather(begin(9), return_exceptions=True))[0], InDoubt)
 

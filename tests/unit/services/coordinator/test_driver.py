@@ -6,12 +6,14 @@ from typing import cast
 import pytest
 
 from lockstep.core.clock import Now
+from lockstep.core.errors import ErrorCode, Rejected
 from services.coordinator.core.coordinator import Coordinator
 from services.coordinator.core.messages import (
     Effect,
     HeldAnswer,
     HoldAsked,
     Input,
+    Refusal,
     RequestDropped,
     RequestId,
     Tick,
@@ -57,3 +59,22 @@ async def test_a_request_whose_caller_is_gone_is_dropped_also_if_its_answer_came
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert core.dropped == core.asked != []
+
+
+class Busy:
+    """Takes nothing up."""
+
+    def handle(self, given: Input, _: Now) -> list[Effect]:
+        if not isinstance(given, HoldAsked):
+            return []
+        return [Refusal(given.request, ErrorCode.UNAVAILABLE, "busy", "transactions_max")]
+
+
+async def test_however_often_a_limit_refuses_it_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    driver = CoordinatorDriver(
+        cast(Coordinator, Busy()), cast(LogPort, None), cast(ParticipantPorts, None), 1.0
+    )
+    for _ in range(3):
+        with pytest.raises(Rejected, match="busy"):
+            await driver.ask(HoldAsked)
+    assert caplog.messages == ["event=limit_reached limit=transactions_max refusals=1 busy"]

@@ -815,6 +815,7 @@ def test_what_is_too_much_is_refused() -> None:
     busy = Rig(limits=CoordinatorLimits(transactions_max=0))
     answer = busy.answers[busy.commit()]
     assert isinstance(answer, Refusal) and answer.code is ErrorCode.UNAVAILABLE
+    assert answer.limit == "transactions_max"
 
 
 def test_outcomes_are_kept_longer_than_anybody_may_begin() -> None:

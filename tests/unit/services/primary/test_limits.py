@@ -1,5 +1,8 @@
 """Limits: of queues (refusing, evicting, the room that open transactions reserve), and of what one client may cost."""
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 
 from lockstep.core.commands import (
@@ -12,13 +15,20 @@ from lockstep.core.commands import (
     EndHeuristicallyCommand,
     PrepareBranchCommand,
     SelectDtxCommand,
+    SettleCommand,
     StartCommand,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, transaction_id
 from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import Browse, Describe, Heartbeat
-from lockstep.core.server_messages import AttachRefused, BrowseAnswer, HeartbeatAnswered, SessionEnded
+from lockstep.core.server_messages import (
+    AttachRefused,
+    BrowseAnswer,
+    ConsumerClosed,
+    HeartbeatAnswered,
+    SessionEnded,
+)
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.xid import Xid
 from services.primary.core.settings import PrimarySettings
@@ -163,6 +173,11 @@ def test_a_full_disk_rejects_publishes_and_lets_everything_else_go_on() -> None:
 # --- one client's part ---
 
 
+def noted(rig: Rig) -> list[str]:
+    """Which limits have refused something, as the log is to have it."""
+    return [note.limit for note in rig.notes if note.limit]
+
+
 def test_the_bytes_of_a_transaction_are_limited_and_it_can_only_be_rolled_back_then() -> None:
     rig = Rig(PrimarySettings(transaction_bytes_max=10))
     client = rig.client()
@@ -178,6 +193,7 @@ def test_the_bytes_of_a_transaction_are_limited_and_it_can_only_be_rolled_back_t
     assert client.commit(transaction, 1).code is ErrorCode.ROLLED_BACK
     assert rig.bodies("q") == []
     client.ok(publish("q", bytes(10), transaction=client.begin(), sequence=1))
+    assert noted(rig) == ["transaction_bytes_max"]
     rig.check_log()
 
 
@@ -191,6 +207,7 @@ def test_one_session_cannot_have_all_open_transactions() -> None:
     assert "session_transactions_open_max is 2" in refused.message
     other.begin()
     assert other.do(BeginCommand(0)).code is ErrorCode.UNAVAILABLE
+    assert noted(rig) == ["session_transactions_open_max", "transactions_open_max"]
     greedy.rollback(first)
     greedy.begin()
 
@@ -232,6 +249,7 @@ def test_who_comes_before_the_epoch_serves_waits_within_limits() -> None:
     assert refused.code is ErrorCode.UNAVAILABLE
     assert "early_messages_max is 2" in refused.message and "epoch 1" in refused.message
     assert [client.is_closed for client in clients] == [False, False, True]
+    assert noted(rig) == ["early_messages"]
     rig.holds_store = False
     rig.acknowledge()
     assert [bool(client.session) for client in clients] == [True, True, False]
@@ -292,6 +310,7 @@ def test_browses_that_wait_to_be_committed_are_limited() -> None:
         (1, ErrorCode.NONE, 2),
         (2, ErrorCode.UNAVAILABLE, 0),
     ]
+    assert noted(rig) == ["browses_waiting_max"]
     client.say(Browse(3, "q", QueuePosition(0), 10))
     assert client.heard_of(BrowseAnswer)[-1].code is ErrorCode.NONE
 
@@ -306,7 +325,77 @@ def test_a_flood_of_requests_that_wait_to_be_committed_ends_its_stream() -> None
     rig.acknowledge()
     (ended,) = client.heard_of(SessionEnded)
     assert ended.code is ErrorCode.UNAVAILABLE and "questions_waiting_max is 3" in ended.message
+    assert noted(rig) == ["questions_waiting_max"]
     assert client.is_closed
+
+
+def consume_too_often(rig: Rig) -> None:
+    client = rig.client()
+    client.declare("q")
+    for _ in range(2):
+        client.consume("q")
+    (refused,) = client.heard_of(ConsumerClosed)
+    assert refused.code is ErrorCode.TOO_LARGE
+
+
+def open_too_many_sessions(rig: Rig) -> None:
+    rig.client()
+    (refused,) = rig.client().heard_of(AttachRefused)
+    assert refused.code is ErrorCode.UNAVAILABLE
+
+
+def publish_too_much(rig: Rig, *bodies: bytes) -> None:
+    client = rig.client()
+    client.declare("q")
+    assert client.publish("q", *bodies).code is ErrorCode.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("limit", "settings", "go_beyond"),
+    [
+        ("stream_consumers_max", PrimarySettings(stream_consumers_max=1), consume_too_often),
+        ("sessions_max", PrimarySettings(sessions_max=1), open_too_many_sessions),
+        (
+            "message_bytes_max",
+            PrimarySettings(message_bytes_max=2),
+            lambda rig: publish_too_much(rig, b"abc"),
+        ),
+        (
+            "command_messages_max",
+            PrimarySettings(command_messages_max=1),
+            lambda rig: publish_too_much(rig, b"a", b"b"),
+        ),
+        (
+            "command_bytes_max",
+            PrimarySettings(command_bytes_max=3),
+            lambda rig: publish_too_much(rig, b"ab", b"cd"),
+        ),
+    ],
+)
+def test_what_a_limit_refuses_is_noted(
+    limit: str, settings: PrimarySettings, go_beyond: Callable[[Rig], None]
+) -> None:
+    """One proxy's session is all of its clients': whoever has all of it is seen by nobody else."""
+    rig = Rig(settings)
+    go_beyond(rig)
+    assert noted(rig) == [limit]
+
+
+def test_what_is_tried_in_another_way_is_noted_once_when_it_is_refused() -> None:
+    """An accept and its commit are looked at together before they are done one by one."""
+    rig = Rig(PrimarySettings(transaction_bytes_max=2))
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", b"1")
+    client.consume("q", credit=1)
+    key, (position,) = client.begin(), client.positions("q")
+    accept = SettleCommand(client.number + 1, "q", rig.core.epoch, (position,), Disposition.ACCEPT, key, 1)
+    brought = msgspec.structs.replace(publish("q", b"too much"), transaction=key, sequence=2)
+    commit = CommitCommand(client.number + 2, key, 2, 0, brought)
+    client.say(accept, commit)
+    assert client.answers[commit.number].code is ErrorCode.TOO_LARGE
+    assert noted(rig) == ["transaction_bytes_max"]
+    rig.check_log()
 
 
 def test_a_consumer_that_falls_silent_loses_its_stream_and_then_what_it_holds() -> None:

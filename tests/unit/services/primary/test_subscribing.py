@@ -239,6 +239,7 @@ def test_there_are_not_more_groups_than_the_limit() -> None:
     answer = caller.change(SubscriptionChange.OPEN, "three")
     assert answer.code is ErrorCode.UNAVAILABLE
     assert "subscriptions_max" in answer.message
+    assert [note.limit for note in caller.rig.notes if note.limit] == ["subscriptions_max"]
     caller.open("two")
     caller.change(SubscriptionChange.CLOSE, "one")
     caller.open("three")

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from services.primary.core.settings import PrimarySettings
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.settings import ProxyLimits
@@ -29,7 +31,14 @@ async def test_a_connection_too_many_is_dropped_and_the_others_stay() -> None:
             await next_one.attach_sender("sender", "queue")
 
 
-async def test_a_transaction_too_many_is_refused_and_other_connections_have_theirs() -> None:
+def lines(caplog: pytest.LogCaptureFixture, limit: str) -> list[str]:
+    """Of the log, about that limit."""
+    return [line for line in caplog.messages if f"limit={limit} " in line]
+
+
+async def test_a_transaction_too_many_is_refused_and_other_connections_have_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with (
         serving(ProxyLimits(transactions_max=2)) as proxy,
         await RawClient.begun(proxy.address) as greedy,
@@ -41,12 +50,15 @@ async def test_a_transaction_too_many_is_refused_and_other_connections_have_thei
         refused = await greedy.outcome_of(greedy.transfer(codec.request(composite("declare"))))
         assert refused.name == "rejected"
         assert codec.named(refused["error"])["condition"] == RESOURCE_LIMIT
+        assert len(lines(caplog, "transactions_max")) == 1
         assert await other.declare()
         assert (await greedy.discharge(first)).name == "accepted"
         assert await greedy.declare()
 
 
-async def test_a_receiver_too_many_is_refused_and_other_connections_have_theirs() -> None:
+async def test_a_receiver_too_many_is_refused_and_other_connections_have_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with (
         serving(ProxyLimits(receivers_max=2)) as proxy,
         await RawClient.begun(proxy.address) as greedy,
@@ -56,12 +68,41 @@ async def test_a_receiver_too_many_is_refused_and_other_connections_have_theirs(
             await greedy.attach_receiver(f"receiver-{number}", "queue", number)
         greedy.send(attach_receiver("receiver-2", "queue", 2))
         assert (await greedy.expect("detach")).condition == RESOURCE_LIMIT
+        assert len(lines(caplog, "receivers_max")) == 1
         await greedy.attach_sender("sender", "queue", 3)
         await other.attach_receiver("receiver", "queue")
         greedy.say("detach", handle=0, closed=True)
         await greedy.expect("detach")
         await greedy.attach_receiver("receiver-4", "queue", 4)
         assert not [frame for frame in greedy.passed if frame.name == "detach"]
+
+
+async def test_links_too_many_are_refused_one_by_one_and_are_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        serving(ProxyLimits(links_max=2)) as proxy,
+        await RawClient.begun(proxy.address) as greedy,
+    ):
+        for number in range(2):
+            await greedy.attach_sender(f"sender-{number}", "queue", number)
+        for number in (2, 3):
+            greedy.send(attach_sender(f"sender-{number}", "queue", number))
+            assert (await greedy.expect("detach")).condition == RESOURCE_LIMIT
+        (line,) = lines(caplog, "links_max")
+        assert "2 links are attached" in line and "container" in line
+
+
+async def test_unfinished_messages_that_are_too_much_end_their_link_and_are_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        serving(ProxyLimits(partial_bytes_max=1000)) as proxy,
+        await RawClient.begun(proxy.address) as greedy,
+    ):
+        for number in range(2):
+            await greedy.attach_sender(f"sender-{number}", "queue", number)
+            greedy.transfer(bytes(600), handle=number, more=True)
+        assert (await greedy.expect("detach")).condition == "amqp:link:message-size-exceeded"
+        assert len(lines(caplog, "partial_bytes_max")) == 1
 
 
 class SlowNames(StubSession):
