@@ -13,7 +13,7 @@ from lockstep.core.records import RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.backups import Backups, ReplicatingSubscription
-from services.primary.core.context import Context
+from services.primary.core.context import Context, shown
 from services.primary.core.log_keeping import LogKeeping
 from services.primary.core.map_keeping import MapKeeping
 from services.primary.core.membership import Guard, Membership
@@ -46,8 +46,10 @@ class BackupHearing:
     def said(self, given: BackupSaid, now: Now) -> None:
         """Take a backup's message; raises `ReignOver`."""
         context, message = self._context, given.message
-        if isinstance(message, Subscribe) and not self._may_replicate(message.broker):
-            self._backups.refuse_outsider(given.stream, message.broker)
+        if not self._may_replicate(message.broker):
+            # Refused, it may not want to hear that: what it says behind it counts no more.
+            if isinstance(message, Subscribe):
+                self._backups.refuse_outsider(given.stream, message.broker)
             return
         if message.epoch > context.epoch:
             raise ReignOver(f"{message.broker} has seen epoch {message.epoch}")
@@ -147,7 +149,7 @@ class BackupHearing:
         buffer = context.state.transactions.get(message.transaction)
         if buffer is not None and buffer.state is TransactionState.OPEN:
             name = transaction_id(context.state.set_name, message.transaction)
-            self._note("refused", f"transaction={name} backup={message.broker} {message.reason}")
+            self._note("refused", f"transaction={name} backup={message.broker} {shown(message.reason)}")
             append_rollback(context, message.transaction, RollbackReason.REFUSED)
 
     def _lost(self, lost: ReplicatingSubscription) -> None:

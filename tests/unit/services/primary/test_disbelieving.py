@@ -3,10 +3,14 @@
 import pytest
 
 from lockstep.core.effects import CloseBackupStream, Note
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionKey
 from lockstep.core.inputs import BackupSaid, BackupStreamClosed, Tick
-from lockstep.core.replication import Subscribe, SubscriptionRefused
+from lockstep.core.records import OpenSession
+from lockstep.core.replication import Acknowledge, Refuse, Subscribe, SubscriptionRefused
+from lockstep.core.transaction_states import TransactionState
+from lockstep.runtime.log_format import split_words
 from services.primary.core.settings import PrimarySettings
+from services.primary.core.transacting import append_begin
 from tests.unit.services.replicas import SET, PrimaryBench, entry, member
 
 A, B, C = member("a"), member("b"), member("c")
@@ -147,3 +151,26 @@ def test_whom_the_entry_does_not_name_gets_nothing_and_moves_nothing(broker: str
     assert isinstance(refused, SubscriptionRefused) and "is no backup of this set" in refused.reason
     assert CloseBackupStream(SET, 2) in bench.effects and not bench.core.stopped
     assert list(bench.core.backups.by_stream) == [1], "what a backup had before goes on"
+    named = (BrokerId(broker), Incarnation("new"))
+    for message in (
+        Acknowledge(SET, Epoch(FAR), *named, LogIndex(0)),
+        Refuse(SET, Epoch(FAR), *named, (LogIndex(1), Epoch(1)), "no room"),
+    ):
+        bench.feed(BackupSaid(SET, 2, message))
+    assert not bench.core.stopped, "who does not want to hear that says nothing else either"
+
+
+def test_why_a_backup_refuses_is_in_the_log_as_its_words_and_not_as_ours() -> None:
+    bench = PrimaryBench(entry(1, A, B))
+    subscribe(bench, 1)
+    context = bench.core.context
+    session = SessionKey(context.writer.append(OpenSession(None, "session", 60_000), False))
+    append_begin(context, session, None, 0)
+    key = (context.writer.log.end, bench.core.epoch)
+    reason = "set=another event=data_loss_accepted\n" + "x" * 10_000
+    bench.feed(BackupSaid(SET, 1, Refuse(SET, Epoch(1), B.broker, B.incarnation, key, reason)))
+    assert context.state.outcome(key).state is TransactionState.ROLLED_BACK
+    [note] = [effect for effect in bench.effects if isinstance(effect, Note) and effect.event == "refused"]
+    words, text = split_words(f"event=refused {note.details}")
+    assert list(words) == ["event", "transaction", "backup"]
+    assert text.startswith("'set=another event=data_loss_accepted") and len(text) < 1_000
