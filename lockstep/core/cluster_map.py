@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
+from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, SetName
 
 
 class Member(NamedTuple):
@@ -75,7 +75,7 @@ class SetMap:
                 )
                 for name in ("in_sync", "learners")
             }
-            return SetMap(
+            found = SetMap(
                 set_name=SetName(fields["set_name"]),
                 epoch=Epoch(int(fields["epoch"])),
                 primary=BrokerId(fields["primary"]),
@@ -89,8 +89,15 @@ class SetMap:
                 supersedes=tuple(str(generation) for generation in fields.get("supersedes", ())),
                 is_forked=bool(fields.get("is_forked", False)),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a cluster map entry: {error}") from error
+        members_named = [*found.in_sync, *found.learners]
+        names = [found.set_name, found.primary, found.primary_incarnation, found.changed_by, *found.brokers]
+        if not all(isinstance(name, str) for named in (names, *members_named) for name in named):
+            raise ValueError("not a cluster map entry: a name that is no text")
+        if not 0 <= found.epoch <= EPOCH_MAX:
+            raise ValueError(f"not a cluster map entry: no set comes to epoch {found.epoch}")
+        return found
 
 
 def default_min_in_sync(brokers: int) -> int:

@@ -38,9 +38,12 @@ class Stamp(NamedTuple):
         """None: there is none, or none that this version knows."""
         writer, _, numbers = text.partition("/")
         number, _, revision = numbers.partition("/")
-        return (
-            Stamp(writer, int(number), int(revision)) if number.isdecimal() and revision.isdecimal() else None
-        )
+        if not (number.isdecimal() and revision.isdecimal()):
+            return None
+        try:
+            return Stamp(writer, int(number), int(revision))
+        except ValueError:
+            return None  # Of thousands of digits.
 
 
 class Witness(NamedTuple):

@@ -58,6 +58,12 @@ class DiskFound:
         """Something was ever written to it, or it was fenced."""
         return bool(self.highest_epoch or self.log_end or self.map_bytes or self.trouble)
 
+    @property
+    def epoch_seen(self) -> Epoch:
+        """The highest that it speaks of, in the entry that it was told last, too."""
+        entry = self.remembered()
+        return max(self.highest_epoch, entry.epoch) if entry is not None else self.highest_epoch
+
     def remembered(self) -> SetMap | None:
         """The entry that it was told last."""
         try:
@@ -133,7 +139,13 @@ def plan_set(
     if etcd.set_map is not None and not any(_is_ahead(disk, etcd, etcd.set_map) for disk in disks):
         is_heard = not etcd.set_map.epoch or any(etcd.set_map.names_disk(disk.disk) for disk in disks)
         return SetPlan(set_name, Verdict.CURRENT if is_heard else Verdict.UNHEARD, disks=disks)
-    entries = [(entry.epoch, disk.map_revision, entry) for disk in disks if (entry := disk.remembered())]
+    last = EPOCH_MAX - EPOCHS_LEFT_FREE
+    believed = [disk for disk in disks if disk.epoch_seen < last or disk.broker not in without]
+    entries = [
+        (entry.epoch, disk.map_revision, entry)
+        for disk in believed
+        if (entry := disk.remembered()) and entry.set_name == set_name
+    ]
     newest = max(entries, key=lambda known: known[:2])[2] if entries else etcd.set_map
     if newest is None:
         problem = "no disk remembers an entry of the map"
@@ -163,13 +175,11 @@ def plan_set(
     if not usable:
         problem = "no whole disk is left"
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
-    last = EPOCH_MAX - EPOCHS_LEFT_FREE
-    believed = [disk for disk in disks if disk.highest_epoch < last or disk.broker not in without]
     epoch = _epoch(newest, etcd, believed, EPOCHS_LEFT_FREE if unheard else 1)
     if epoch > EPOCH_MAX:
-        highest = max(believed, key=lambda disk: disk.highest_epoch)
+        highest = max(believed, key=lambda disk: disk.epoch_seen)
         problem = (
-            f"the disk of {highest.broker} has seen epoch {highest.highest_epoch}, and there is none above: give it up "
+            f"the disk of {highest.broker} has seen epoch {highest.epoch_seen}, and there is none above: give it up "
             "(--without), and let its broker begin with an empty one"
         )
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)

@@ -83,3 +83,10 @@ def test_a_writer_goes_on_behind_one_that_was_in_doubt_and_is_there() -> None:
     second = writer.next(NO_STAMPS.stamped(first), 20)
     third = writer.next(NO_STAMPS, 30)
     assert [(one.writer, one.number) for one in (first, second, third)] == [("p", 1), ("p", 2), ("p", 3)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "p", "p/1", "p/x/1", "p/-1/1", f"p/{'9' * 5_000}/1", f"p/1/{'9' * 5_000}"]
+)
+def test_what_is_no_stamp_is_none(text: str) -> None:
+    assert Stamp.decode(text) is None

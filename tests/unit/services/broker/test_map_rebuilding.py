@@ -17,6 +17,7 @@ from services.broker.core.map_rebuilding import (
     directory_of,
     plan_set,
 )
+from tests.unit.lockstep.core.test_cluster_map import NONSENSE
 
 SET = SetName("orders")
 BROKERS = (BrokerId("B1"), BrokerId("B2"), BrokerId("B3"))
@@ -335,3 +336,26 @@ def test_a_disk_above_whose_epoch_there_is_none_is_named_and_can_be_given_up(epo
     found = plan(*disks, without=("B3",))
     assert found.verdict is Verdict.REBUILT and found.entry is not None and found.entry.epoch <= EPOCH_MAX
     assert [member.broker for member in found.entry.in_sync] == ["B1", "B2"]
+
+
+ANOTHER_SETS = replace(entry(9), set_name=SetName("another")).encode()
+
+
+@pytest.mark.parametrize("data", [*NONSENSE.values(), ANOTHER_SETS], ids=[*NONSENSE, "another set's"])
+def test_what_a_disk_remembers_that_is_no_entry_of_the_set_changes_nothing(data: bytes) -> None:
+    disks = disk("B1", map_bytes=data, stamp="p/1/" + "9" * 5_000), disk("B2"), disk("B3")
+    found = plan(*disks)
+    assert found.verdict is Verdict.REBUILT and found.entry is not None
+    assert (found.entry.set_name, found.entry.epoch, found.entry.brokers) == (SET, 5, BROKERS)
+    for is_led, verdict in ((True, Verdict.LED), (False, Verdict.CURRENT)):
+        assert plan(*disks, etcd=EtcdKnows(entry(), 11, is_led, Lineage("old"))).verdict is verdict
+
+
+def test_a_disk_that_remembers_an_entry_above_whose_epoch_there_is_none_is_named_and_can_be_given_up() -> (
+    None
+):
+    disks = disk("B1"), disk("B2"), disk("B3", map_bytes=entry(EPOCH_MAX).encode())
+    stuck = plan(*disks)
+    assert stuck.verdict is Verdict.STUCK and f"disk of B3 has seen epoch {EPOCH_MAX}" in stuck.problem
+    found = plan(*disks, without=("B3",))
+    assert found.verdict is Verdict.REBUILT and found.entry is not None and found.entry.epoch == 5
