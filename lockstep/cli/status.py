@@ -83,12 +83,14 @@ def as_json(status: ClusterStatus) -> dict[str, Any]:
         "generation": status.view.generation,
         "lost_sets": lost_sets(status),
         "silent_witnesses": list(status.view.silent_witnesses),
+        "view_age_ms": status.view.view_age_ms,
         "brokers": [
             {
                 "broker": member.broker,
                 "address": member.address,
                 "runs": bool(member.incarnation),
                 "answers": status.brokers.get(member.broker) is not None,
+                "etcd_silent_ms": _etcd_silent_ms(status, member.broker),
             }
             for member in status.view.members
         ],
@@ -111,6 +113,12 @@ def as_json(status: ClusterStatus) -> dict[str, Any]:
             for entry in status.view.sets
         ],
     }
+
+
+def _etcd_silent_ms(status: ClusterStatus, broker: str) -> int:
+    """For how long a broker that answers has not heard of etcd."""
+    answer = status.brokers.get(broker)
+    return answer.view_age_ms if answer is not None else 0
 
 
 def _replica_as_json(broker: str, replica: pb.Replica) -> dict[str, Any]:
@@ -140,7 +148,11 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
     for member in status.view.members:
         answers = status.brokers.get(member.broker) is not None
         state = "up" if answers else "does not answer" if member.incarnation else "down"
-        members.add_row(member.broker, member.address, Text(state, style="green" if answers else "red"))
+        silent_ms = _etcd_silent_ms(status, member.broker)
+        if silent_ms:
+            state = f"up, without etcd for {silent_ms / 1000:.0f} s"
+        is_well = answers and not silent_ms
+        members.add_row(member.broker, member.address, Text(state, style="green" if is_well else "red"))
     show_table(members)
     console.print()
     columns = (
@@ -188,6 +200,12 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
                     Text(replica.trouble, style="red"),
                 ]
             replicas.add_row(*row)
+    if status.view.view_age_ms:
+        silent = f"has not heard of etcd for {status.view.view_age_ms / 1000:.0f} s"
+        console.print(
+            f"{status.view.broker}, which tells of members and sets, {silent}: they are shown as they were then.",
+            style="red",
+        )
     lost = lost_sets(status)
     for name, holders in lost.items():
         console.print(

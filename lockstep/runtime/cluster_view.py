@@ -55,6 +55,8 @@ class ClusterView:
         self.keys = keys
         self.generation = ""
         self._lineage_value = b""
+        self.silent_from_ms = 0
+        """Since when nothing is heard of etcd, by CLOCK_BOOTTIME: all this may be as old; 0: each change is heard."""
         self.etcd_revision = 0
         """etcd's own, the highest that was seen in this lineage."""
         self.stamps = NO_STAMPS

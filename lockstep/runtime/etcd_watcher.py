@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import AnyInput
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.etcd import Entry, EtcdClient, EtcdRejected
 
@@ -41,7 +42,7 @@ class EtcdWatcher:
                 revision = await self._read_all()
                 if not is_reachable:
                     _log.info("event=etcd_reached revision=%d", revision)
-                is_reachable = True
+                is_reachable, self._view.silent_from_ms = True, 0
                 async with contextlib.aclosing(
                     self._etcd.watch_prefix(self._view.keys.prefix, revision + 1)
                 ) as batches:
@@ -50,6 +51,7 @@ class EtcdWatcher:
             except EtcdRejected as error:
                 if is_reachable:
                     _log.warning("event=etcd_watch_lost %s", error.message)
+                    self._view.silent_from_ms = boottime_ms()
                 is_reachable = False
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
 

@@ -75,6 +75,7 @@ class StatusReport:
             replicas=replicas,
             lost_sets=self._own_disk.lost_sets,
             silent_witnesses=view.silent_witnesses,
+            view_age_ms=_age(view.silent_from_ms, boottime_ms()),
         )
 
     @property

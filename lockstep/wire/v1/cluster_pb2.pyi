@@ -159,11 +159,16 @@ class GetClusterStatusResponse(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     LOST_SETS_FIELD_NUMBER: _builtins.int
     SILENT_WITNESSES_FIELD_NUMBER: _builtins.int
+    VIEW_AGE_MS_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     """Who answers."""
     incarnation: _builtins.str
     cluster: _builtins.str
     generation: _builtins.str
+    view_age_ms: _builtins.int
+    """For how long this broker has known that it hears nothing of etcd, in milliseconds: what it says of members and sets is as old,
+    or some seconds more. 0: it hears of every change.
+    """
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetClusterStatusResponse.Member]:
         """All members, in order of their ids."""
@@ -198,10 +203,11 @@ class GetClusterStatusResponse(_message.Message):
         replicas: _abc.Iterable[Global___Replica] | None = ...,
         lost_sets: _abc.Iterable[_builtins.str] | None = ...,
         silent_witnesses: _abc.Iterable[_builtins.str] | None = ...,
+        view_age_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "generation", b"generation", "incarnation", b"incarnation", "lost_sets", b"lost_sets", "members", b"members", "replicas", b"replicas", "sets", b"sets", "silent_witnesses", b"silent_witnesses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "generation", b"generation", "incarnation", b"incarnation", "lost_sets", b"lost_sets", "members", b"members", "replicas", b"replicas", "sets", b"sets", "silent_witnesses", b"silent_witnesses", "view_age_ms", b"view_age_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

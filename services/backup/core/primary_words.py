@@ -36,6 +36,8 @@ class PrimaryWords:
         """Number of the present or last subscription."""
         self.heard_ms = 0
         """When the primary said something last, on CLOCK_BOOTTIME; 0: never."""
+        self._silent_from_ms = 0
+        """From when on its silence counts: its last word, or the last subscription, which it may not have heard."""
         self._said_ms = 0
         self._patience_ms = self._misses_ms
         self._refused: set[TransactionKey] = set()
@@ -59,7 +61,7 @@ class PrimaryWords:
         empty one: that of the primary is not to be compared with it.
         """
         self.stream += 1
-        self.heard_ms = self._said_ms = now.boottime_ms
+        self._silent_from_ms = self._said_ms = now.boottime_ms
         self._refused.clear()
         outline = copy.outline() if is_ours else LogOutline((), LogIndex(0))
         subscribe = Subscribe(
@@ -100,7 +102,7 @@ class PrimaryWords:
     # --- time ---
 
     def heard(self, now: Now) -> None:
-        self.heard_ms = now.boottime_ms
+        self.heard_ms = self._silent_from_ms = now.boottime_ms
 
     def was_accepted(self) -> None:
         """From now on heartbeats come."""
@@ -112,7 +114,7 @@ class PrimaryWords:
 
     def silent_ms(self, now: Now) -> int:
         """How long the primary has been silent, if that is too long; otherwise 0."""
-        silent_ms = now.boottime_ms - self.heard_ms
+        silent_ms = now.boottime_ms - self._silent_from_ms
         return silent_ms if silent_ms > self._patience_ms else 0
 
     def is_heartbeat_due(self, now: Now) -> bool:

@@ -5,11 +5,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import cast
 
 from lockstep.core.cluster_map import Keys, SetMap
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, MapSeen
 from lockstep.core.stamps import NO_STAMPS, Stamp
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView
-from lockstep.runtime.etcd import Entry, EtcdClient, WatchBatch
+from lockstep.runtime.etcd import Entry, EtcdClient, WatchBatch, WatchLost
 from lockstep.runtime.etcd_watcher import ENTRIES_AT_ONCE, EtcdWatcher
 
 KEYS = Keys("test")
@@ -101,3 +103,47 @@ async def test_a_stamp_that_was_put_before_all_is_read_and_is_not_there_was_lost
     view.stamps_put(stamps.encode(), 10)
     await read(Etcd(), view)
     assert view.is_stamp_lost
+
+
+class Flickering(Etcd):
+    """Its watch ends, and it is away for a moment, once."""
+
+    batches: tuple[WatchBatch, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.comes_back = asyncio.Event()
+        self.goes = asyncio.Event()
+        self.is_away = False
+
+    async def get_prefix(self, prefix: str) -> tuple[list[Entry], int]:
+        if self.is_away:
+            await self.comes_back.wait()
+        return await super().get_prefix(prefix)
+
+    async def watch_prefix(self, prefix: str, start: int) -> AsyncGenerator[WatchBatch, None]:
+        await self.goes.wait()
+        self.goes.clear()
+        self.is_away = True
+        for batch in self.batches:
+            yield batch
+        raise WatchLost(ErrorCode.UNAVAILABLE, "it went away")
+
+
+async def test_since_when_nothing_is_heard_of_etcd_is_known_until_it_is_back() -> None:
+    etcd, view = Flickering(), ClusterView(KEYS)
+    watcher = EtcdWatcher(cast(EtcdClient, etcd), view, lambda _: None)
+    running = asyncio.ensure_future(watcher.run())
+    await watcher.has_read()
+    assert view.silent_from_ms == 0
+    before = boottime_ms()
+    etcd.goes.set()
+    async with asyncio.timeout(30):
+        while not view.silent_from_ms:
+            await asyncio.sleep(0.01)
+        assert before <= view.silent_from_ms <= boottime_ms()
+        etcd.comes_back.set()
+        while view.silent_from_ms:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

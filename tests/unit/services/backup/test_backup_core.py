@@ -163,6 +163,18 @@ def test_a_silent_primary_is_left_and_subscribed_to_again() -> None:
     assert bench.subscriptions()[-1].is_memory_whole
 
 
+def test_who_asks_again_and_again_has_heard_nothing() -> None:
+    """A backup that is cut off says for how long its primary has been silent."""
+    bench = following()
+    heard_ms = bench.core.heard_ms
+    assert heard_ms == bench.now.boottime_ms
+    bench.pass_ms(10_000)
+    assert len(bench.subscriptions()) > 2
+    assert bench.core.heard_ms == heard_ms
+    bench.hear(accepted(3))
+    assert bench.core.heard_ms == bench.now.boottime_ms
+
+
 def test_a_refused_subscription_is_tried_again_later() -> None:
     bench = BackupBench(MemoryStore("disk-b"))
     bench.hear(SubscriptionRefused(SET, E2, "not the primary"))

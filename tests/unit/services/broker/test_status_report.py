@@ -4,8 +4,10 @@ import asyncio
 from typing import TypeVar
 
 from lockstep.core.cluster_map import Keys
-from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.inputs import PrimarySaid
 from lockstep.core.pieces import PIECE_COST
+from lockstep.core.replication import SubscriptionAccepted
 from lockstep.core.stamps import Stamps, Witness
 from lockstep.core.state_hash import state_hash
 from lockstep.runtime.channels import Channels
@@ -153,6 +155,19 @@ async def test_a_status_says_how_old_it_is_and_for_how_long_the_primary_may_serv
     assert replica.lease_ms == 0
 
 
+async def test_a_status_says_when_a_backup_heard_its_primary_last() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.feed(seen(entry(1, member("b"), member("a")), 10))
+    bench.see_key("b.0")
+    backup = bench.replica.backup
+    assert backup is not None
+    accepted = SubscriptionAccepted(SET, Epoch(1), LogIndex(3), LogIndex(0), False, (), 0)
+    bench.feed(PrimarySaid(SET, backup.stream, accepted))
+    now_ms = boottime_ms()
+    (replica,) = (await report_of(bench, StatusReport).get_status(pb.GetClusterStatusRequest())).replicas
+    assert replica.age_ms >= now_ms - bench.now.boottime_ms > 0
+
+
 async def test_a_status_names_the_brokers_that_are_not_back_since_all_were_down() -> None:
     report = report_of(leading(), StatusReport)
     view, request = report._view, pb.GetClusterStatusRequest()
@@ -181,3 +196,10 @@ async def test_a_hash_waits_for_what_the_primary_is_amid() -> None:
         primary.context.alone.go_on()
     (replica,) = (await answering).replicas
     assert replica.state_hash == state_hash(primary.context.state)
+
+
+async def test_a_status_says_how_old_its_view_of_the_map_may_be() -> None:
+    report = report_of(leading(), StatusReport)
+    assert (await report.get_status(pb.GetClusterStatusRequest())).view_age_ms == 0
+    report._view.silent_from_ms = boottime_ms() - 5_000
+    assert 5_000 <= (await report.get_status(pb.GetClusterStatusRequest())).view_age_ms < 60_000
