@@ -3,6 +3,7 @@ set aside.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +24,13 @@ from lockstep.core.store_protocol import (
 )
 from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
 from services.store.core.appending import FRAME_INDEXES_MAX
-from services.store.core.messages import Requested
+from services.store.core.messages import ReaderRequested, Requested
 from services.store.core.requests import FenceSet, ReadRefused, SetFenced, SurveySet
 from services.store.core.set_lanes import REQUEST_BYTES
 from services.store.core.stored_set import EPOCHS_AHEAD_MAX, EPOCHS_USUAL
+from services.store.directory_disk import DirectoryDisk
+from services.store.server import StoreServer
+from services.store.settings import StoreSettings
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame, summed
 
 LAST = (1 << 64) - 1
@@ -109,6 +113,7 @@ def test_a_store_has_so_many_sets_and_no_more() -> None:
     assert isinstance(refused, StoreRefused) and "sets_max is 2" in refused.message
     [unread] = rig.ask_reader(FenceSet(third, Epoch(1)))
     assert isinstance(unread, ReadRefused) and unread.code is ErrorCode.UNAVAILABLE
+    assert [note.limit for note in rig.notes] == ["sets_max"] * 2
     assert rig.append_ok(frame(1)) == 1
 
 
@@ -175,3 +180,20 @@ def reaching(first: int, last: int) -> bytes:
     head, payload = bytearray(made[: HEADER_BYTES - 4]), made[HEADER_BYTES:]
     head[LAST_AT : LAST_AT + 8] = last.to_bytes(8, "little")
     return summed(bytes(head), payload)
+
+
+async def test_however_many_sets_are_refused_they_are_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = StoreSettings(
+        tmp_path / "data", f"unix:{tmp_path / 'socket'}", limits=replace(SMALL, sets_max=0)
+    )
+    disk = DirectoryDisk(settings.data)
+    server = StoreServer(settings, disk)
+    for number in range(3):
+        server.feed(ReaderRequested(number, FenceSet(SetName(f"set {number}\n"), Epoch(1))))
+    await server.stop()
+    disk.close()
+    assert caplog.messages == [
+        "event=limit_reached limit=sets_max refusals=1 'set 0\\n': this store has 0 sets, sets_max is 0"
+    ]
