@@ -11,7 +11,7 @@ from lockstep.client.session_events import Done
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import TransactionKey
+from lockstep.core.ids import SetName, TransactionKey
 from lockstep.core.xid import Xid
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
@@ -167,3 +167,46 @@ async def test_who_is_cancelled_before_his_commit_is_sent_leaves_no_transaction_
         await committing
     assert transaction.state is TransactionState.ROLLED_BACK
     assert isinstance(broker.worlds["one"].executed()[-1], c.RollbackCommand)
+
+
+@pytest.mark.parametrize("is_widening", [False, True])
+@pytest.mark.usefixtures("coordinator")
+async def test_work_that_waits_while_its_transaction_is_rolled_back_is_refused(
+    broker: FakeBroker, session: Session, is_widening: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it begins, or becomes a distributed one."""
+    answered = asyncio.Event()
+    begin, widen = Transaction._send_begin, Transaction._send_widen
+
+    async def begin_late(transaction: Transaction) -> TransactionKey:
+        await answered.wait()
+        return await begin(transaction)
+
+    async def widen_late(
+        transaction: Transaction, key: TransactionKey, second: SetName
+    ) -> DistributedTransaction:
+        await answered.wait()
+        return await widen(transaction, key, second)
+
+    transaction = session.transaction()
+    if is_widening:
+        await transaction.publish("a", b"x")
+        monkeypatch.setattr(Transaction, "_send_widen", widen_late)
+    else:
+        monkeypatch.setattr(Transaction, "_send_begin", begin_late)
+    late = asyncio.ensure_future(transaction.publish("c" if is_widening else "a", b"y"))
+    await eventually(lambda: transaction._widening if is_widening else transaction._beginning)
+    ending = asyncio.ensure_future(transaction.rollback())
+    await asyncio.sleep(0)
+    answered.set()
+    with pytest.raises(Rejected) as raised:
+        await late
+    assert raised.value.code is ErrorCode.TRANSACTION_FINISHED
+    await ending
+    published = [
+        name
+        for name in ("one", "two")
+        for command in broker.worlds[name].executed()
+        if isinstance(command, c.PublishCommand)
+    ]
+    assert published == ["one"] * is_widening

@@ -14,12 +14,15 @@ import lockstep
 import lockstep.wire.v1 as wire
 from lockstep.cli import cluster as cluster_command
 from lockstep.cli import status as status_command
-from lockstep.cli.decided import heuristic_as_json, state_name
+from lockstep.cli import tx as tx_command
+from lockstep.cli.decided import Decided, heuristic_as_json, state_name
 from lockstep.client.distributed_outcome import outcome_of
 from lockstep.client.event_rows import events_in
 from lockstep.client.outcome import OutcomeState
 from lockstep.core.decision_log import OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.server_messages import BranchDescription
 from lockstep.core.wire_numbers import error_code, known
 from lockstep.core.xa import BranchState, XaStatus
 from lockstep.core.xid import Xid
@@ -93,6 +96,13 @@ def state_of_a_distributed_transaction() -> None:
     assert state_name(OF_LATER_VERSION) == "99"
 
 
+def state_of_a_branch() -> None:
+    key = LogIndex(4), Epoch(1)
+    branch = BranchDescription(XID.encode(), key, OF_LATER_VERSION, 0, 0, ())
+    shown = tx_command._as_json("east", branch, Decided())
+    assert shown["state"] == "unknown"
+
+
 async def outcomes_that_a_client_is_told() -> None:
     async with FakeBroker("one") as broker, await lockstep.connect(broker.address) as client:
         broker.outcome = OF_LATER_VERSION
@@ -124,8 +134,8 @@ READERS: dict[str, Callable[[], object]] = {
     ),
     "OutcomeState": lambda: asyncio.run(outcomes_that_a_client_is_told()),
     "XaStatus": lambda: asyncio.run(statuses_that_a_client_is_told()),
-    # Told to callers of the unary calls; what the SDK reads of it is a number of its own stream (below).
-    "RecoverBranchesResponse.State": lambda: known(BranchState, OF_LATER_VERSION, BranchState.UNKNOWN),
+    # Told to callers of the unary calls; what the SDK recovers is a number of its own stream.
+    "RecoverBranchesResponse.State": state_of_a_branch,
     "ParticipantVote": lambda: _is(
         vote_of(participant_pb2.ParticipantPrepareResponse(vote=OF_LATER_VERSION)), Vote.NO
     ),

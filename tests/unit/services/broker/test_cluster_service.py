@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
+from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Incarnation
+from lockstep.core.inputs import StoreLost
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import cluster_pb2 as pb
-from services.broker import cluster_service
+from services.broker import accepted_loss, cluster_service
 from services.broker.cluster_service import ClusterService
-from tests.unit.services.replicas import SET, entry, member
+from tests.unit.services.etcd_in_memory import EtcdInMemory
+from tests.unit.services.replicas import SET, MemoryStore, ReplicaBench, entry, frames, member, seen
 
 
 class NamedByTheMap:
@@ -33,14 +36,14 @@ class NamedByTheMap:
         self.said = pb.Replica(resource_set=SET, role=pb.ROLE_PRIMARY, epoch=1, commit_index=7)
 
 
-def service_of(broker: Any) -> ClusterService:
+def service_of(broker: Any, etcd: Any = None, driver: Driver | None = None) -> ClusterService:
     nobody: Any = None
     return ClusterService(
         BrokerId("a"),
         Incarnation("p1"),
-        nobody,
+        etcd,
         broker,
-        Driver(),
+        driver or Driver(),
         broker,
         nobody,
         broker,
@@ -67,6 +70,27 @@ async def test_one_that_does_not_serve_is_not_promoted(monkeypatch: pytest.Monke
     with pytest.raises(Rejected, match=r"^a is to lead set .* and does not serve it$") as raised:
         await promoted(NamedByTheMap())
     assert raised.value.code is ErrorCode.UNAVAILABLE
+
+
+async def test_a_loss_that_would_be_accepted_in_vain_changes_no_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It concerns every set of the cluster."""
+    monkeypatch.setattr(accepted_loss, "READY_SECONDS", 0.1)
+    monkeypatch.setattr(cluster_service, "CHANGE_SECONDS", 0.1)
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.feed(seen(entry(1, member("b")), 10))
+    bench.feed(StoreLost(SET))
+    driver, etcd, keys = Driver(), EtcdInMemory(), Keys("c")
+    driver.host(SET, bench.replica)
+    etcd.put(keys.generation, b"g1")
+    broker: Any = NamedByTheMap()
+    broker.keys, broker.generation = keys, "g1"
+    request = pb.AcceptDataLossRequest(resource_set=SET, broker="a", accept_data_loss=True)
+    with pytest.raises(Rejected, match="nothing was changed") as raised:
+        await service_of(broker, etcd, driver)._accept_data_loss(request)
+    assert raised.value.code is ErrorCode.ILLEGAL_STATE
+    assert etcd.entries[keys.generation].value == b"g1"
 
 
 def test_names_in_the_directory_are_changed_by_no_call() -> None:

@@ -420,3 +420,18 @@ async def test_no_step_is_long_by_a_big_delivery(is_presettled: bool) -> None:
     transport.close()
     await asyncio.sleep(0.1)
     assert longest < STEP_SECONDS
+
+
+@pytest.mark.parametrize("limit", ["waiting_bytes_max", "deliveries_bytes_max"])
+async def test_what_a_connection_or_its_worker_has_no_room_for_goes_back(limit: str) -> None:
+    limits = ProxyLimits(**{limit: 2 * BIG})
+    session = Session(10, BIG, BIG, BIG)
+    async with (
+        serving(limits, session) as proxy,
+        await RawClient.opened(proxy.address, max_frame_size=FRAME_BYTES) as client,
+    ):
+        await client.begin(incoming_window=WINDOW)
+        await client.attach_receiver("r", "queue")
+        client.send(credit(0, 10, incoming_window=WINDOW))
+        await transfers(client, WINDOW)
+        await until(session, ([4], Disposition.RELEASE))

@@ -271,16 +271,20 @@ async def test_what_a_client_says_of_what_it_gives_back_is_told(has_failed: bool
     assert rig.broker.annotations == [b"\xa3\x01a\x41"]
 
 
-async def test_what_is_too_much_to_be_kept_goes_back_without_it() -> None:
+@pytest.mark.parametrize("lost_sessions", [0, 1])
+async def test_what_is_too_much_to_be_kept_goes_back_without_it_unless_its_session_is_lost(
+    lost_sessions: int,
+) -> None:
     rig = Rig()
     delivery = rig.deliver()
     delivery.local.annotations = {symbol("a"): True}
     delivery.update(StateCode.MODIFIED)
     rig.exchange()
+    rig.broker.lost_sessions = lost_sessions
     rig.broker.confirmations[0].set_exception(Rejected(ErrorCode.TOO_LARGE, "too much"))
     await asyncio.sleep(0)
-    assert rig.broker.settled == [((QueuePosition(1),), Disposition.RELEASE)] * 2
-    assert rig.broker.annotations == [b"\xa3\x01a\x41", b""]
+    assert rig.broker.settled == [((QueuePosition(1),), Disposition.RELEASE)] * (2 - lost_sessions)
+    assert rig.broker.annotations == [b"\xa3\x01a\x41", b""][: 2 - lost_sessions]
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
