@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -102,9 +103,18 @@ def command_line(pid: str) -> bytes:
         return b""
 
 
+def stores_of(data: Path) -> list[bytes]:
+    """Command lines of the stores that run on a directory."""
+    lines = [command_line(pid) for pid in os.listdir("/proc") if pid.isdigit()]
+    return [line for line in lines if b"services.store" in line and str(data).encode() in line]
+
+
 def test_a_cluster_stops_cleanly_and_starts_again_on_the_same_data(data: Path) -> None:
     with Up(data) as up:
         assert up.ready["seconds"] < 60
+        stores = stores_of(data)
+        assert len(stores) == 3 and all(b"\0--listen\0unix:" in line for line in stores)
+        assert stat.S_IMODE((data / "sockets").stat().st_mode) == 0o700, "nobody else reaches them"
         again = subprocess.run(
             [*LOCKSTEP, "up", "--data", str(data)], capture_output=True, text=True, check=False
         )

@@ -9,6 +9,7 @@ from lockstep.client.client import connect
 from lockstep.core.commands import QueueOptions
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.etcd_process import EtcdProcess
+from lockstep.runtime.local_sockets import socket_address
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -19,8 +20,8 @@ SET = "alone"
 
 async def test_a_primary_and_a_backup_alone_commit_together(tmp_path: Path) -> None:
     etcd = await EtcdProcess.start(tmp_path / "etcd")
-    store_ports, (port,) = choose_ports(2), choose_ports(1)
-    stores = [f"127.0.0.1:{store_port}" for store_port in store_ports]
+    (port,) = choose_ports(1)
+    stores = [socket_address(tmp_path / f"{name}.sock") for name in ("S1", "S2")]
     address = f"127.0.0.1:{port}"
     shared = ("--etcd", etcd.endpoint, "--cluster", "alone")
     python = (sys.executable, "-m")
