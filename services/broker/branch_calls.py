@@ -92,11 +92,15 @@ class BranchCalls:
 
     @repeatable
     async def _end(self, request: pb.EndBranchRequest) -> pb.BranchResponse:
+        async def end(set_name: SetName, command: EndCommand) -> Done:
+            branch = self._callers.branch(set_name, command.xid)
+            if branch is not None and not command.is_failed:
+                # Who says that all has come is its caller: with less, half of it could be committed.
+                self._callers.secrets.check(set_name, branch.key, request.secret)
+            return await self._callers.end_branch(set_name, command)
+
         return await self._verb(
-            "End",
-            request,
-            lambda xid: EndCommand(0, xid, request.operations, request.is_failed),
-            self._callers.end_branch,
+            "End", request, lambda xid: EndCommand(0, xid, request.operations, request.is_failed), end
         )
 
     @repeatable

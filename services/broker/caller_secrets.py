@@ -7,6 +7,7 @@ that nothing has to be kept, nor replicated: what callers have open is open at o
 import hmac
 import secrets
 
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName, TransactionKey, transaction_id
 
 SECRET_BYTES = 16
@@ -26,3 +27,15 @@ class CallerSecrets:
     def is_secret_of(self, set_name: SetName, key: TransactionKey, secret: bytes) -> bool:
         """Whether whoever says that has begun the transaction."""
         return hmac.compare_digest(self.secret_of(set_name, key), secret)
+
+    def check(self, set_name: SetName, key: TransactionKey, secret: bytes) -> None:
+        """Raises `Rejected` UNAUTHORIZED for whoever has not begun the transaction."""
+        if not self.is_secret_of(set_name, key, secret):
+            raise unauthorized(set_name, key)
+
+
+def unauthorized(set_name: SetName, key: TransactionKey) -> Rejected:
+    """What whoever is not its caller hears of a transaction that is open."""
+    name = transaction_id(set_name, key)
+    text = f"transaction {name} is open, and somebody else's: whoever began it has its secret, or its session"
+    return Rejected(ErrorCode.UNAUTHORIZED, text, transaction=name)

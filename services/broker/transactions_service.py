@@ -17,6 +17,7 @@ from lockstep.core.ids import SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
 from lockstep.runtime.rpc import service, unary
 from lockstep.wire.v1 import transactions_pb2 as pb
+from services.broker.caller_secrets import unauthorized
 from services.broker.caller_session import Done
 from services.broker.caller_sessions import CallerSessions, OpenTransaction
 from services.broker.directory_service import Directory
@@ -254,7 +255,7 @@ class TransactionsService:
                 set_name, key, request.fence, sessions, is_permitted=is_permitted
             )
             if request.fence and answer.state == OutcomeState.OPEN:
-                raise _unauthorized(set_name, key)
+                raise unauthorized(set_name, key)
             return pb.GetOutcomeResponse(
                 resource_set=set_name,
                 epoch=answer.epoch,
@@ -275,7 +276,7 @@ class TransactionsService:
         if self._callers.secrets.is_secret_of(set_name, key, secret):
             return self._callers.find(set_name, key)
         if self._callers.is_known(set_name, key):
-            raise _unauthorized(set_name, key)
+            raise unauthorized(set_name, key)
         return None
 
     async def _open(self, set_name: SetName, key: TransactionKey, secret: bytes) -> OpenTransaction:
@@ -303,12 +304,6 @@ def _head(response: _Response, set_name: SetName, done: Done) -> _Response:
     filled: Any = response
     filled.resource_set, filled.epoch, filled.commit_index = set_name, done.epoch, done.commit_index
     return response
-
-
-def _unauthorized(set_name: SetName, key: TransactionKey) -> Rejected:
-    name = transaction_id(set_name, key)
-    text = f"transaction {name} is open, and somebody else's: whoever began it has its secret, or its session"
-    return Rejected(ErrorCode.UNAUTHORIZED, text, transaction=name)
 
 
 def _refusal(set_name: SetName, key: TransactionKey, answer: OutcomeAnswer) -> Rejected:

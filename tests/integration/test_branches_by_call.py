@@ -34,15 +34,15 @@ class Manager:
     deployment: Deployment
     branches: "ResourceManagerAsyncStub"
     transactions: "TransactionsAsyncStub"
-    secrets: dict[str, bytes] = field(default_factory=dict)
-    """Of the transactions of its branches."""
+    secrets: dict[str | bytes, bytes] = field(default_factory=dict)
+    """Of the transactions of its branches, by their ids, and by those of the branches."""
 
     async def start(self, session: str = "", timeout_ms: int = 0) -> tuple[coordinator_pb2.BranchXid, str]:
         """A new branch and its transaction's id."""
         xid = coordinator_pb2.BranchXid(format_id=7, global_id=b"calls", branch_id=b"%d" % next(_numbers))
         request = pb.StartBranchRequest(xid=xid, session_id=session, timeout_ms=timeout_ms)
         started = await self.branches.Start(request)
-        self.secrets[started.transaction_id] = started.secret
+        self.secrets[started.transaction_id] = self.secrets[xid.branch_id] = started.secret
         return xid, started.transaction_id
 
     async def publish(self, transaction: str, sequence: int, body: bytes) -> None:
@@ -58,7 +58,9 @@ class Manager:
         )
 
     async def end(self, xid: coordinator_pb2.BranchXid, operations: int) -> "pb.XaStatus.ValueType":
-        return (await self.branches.End(pb.EndBranchRequest(xid=xid, operations=operations))).status
+        secret = self.secrets[xid.branch_id]
+        request = pb.EndBranchRequest(xid=xid, operations=operations, secret=secret)
+        return (await self.branches.End(request)).status
 
     async def prepared(self, body: bytes) -> coordinator_pb2.BranchXid:
         xid, transaction = await self.start()
@@ -173,6 +175,26 @@ async def test_a_prepared_branch_survives_a_failover_and_any_broker_is_asked(man
     assert b"survives" in await manager.bodies()
 
 
+async def test_only_its_caller_says_that_all_of_a_branch_has_come(manager: Manager) -> None:
+    """Recover tells everybody its xid, and with fewer operations half of it could be committed."""
+    xid, transaction = await manager.start()
+    await manager.publish(transaction, 1, b"half")
+    assert (await manager.recovered(with_open=True))[xid.branch_id] == State.STATE_ACTIVE
+    for guess in (b"", bytes(16), manager.secrets[transaction][:-1]):
+        request = pb.EndBranchRequest(xid=xid, operations=1, secret=guess)
+        assert await refused(manager.branches.End(request)) is ErrorCode.UNAUTHORIZED
+    commit = pb.CommitBranchRequest(xid=xid, is_one_phase=True)
+    assert await refused(manager.branches.Commit(commit)) is ErrorCode.ILLEGAL_STATE, "it is worked in"
+    await manager.publish(transaction, 2, b"whole")
+    assert await manager.end(xid, 2) == pb.XA_STATUS_OK
+    assert (await manager.branches.Commit(commit)).status == pb.XA_STATUS_OK
+    assert (await manager.bodies())[-2:] == [b"half", b"whole"]
+    lost, _ = await manager.start()
+    failed = pb.EndBranchRequest(xid=lost, is_failed=True)
+    assert (await manager.branches.End(failed)).status == pb.XA_STATUS_RBROLLBACK, "its answer may be lost"
+    assert (await manager.branches.Rollback(pb.BranchRequest(xid=lost))).status == pb.XA_STATUS_OK
+
+
 async def test_bad_calls_are_typed_errors(manager: Manager) -> None:
     xid, transaction = await manager.start()
     unknown = coordinator_pb2.BranchXid(format_id=7, global_id=b"nobody")
@@ -202,7 +224,6 @@ async def test_bad_calls_are_typed_errors(manager: Manager) -> None:
     for number, (call, code) in enumerate(cases):
         assert (number, await refused(call)) == (number, code)
     assert await manager.end(xid, 0) == pb.XA_STATUS_OK
-    assert (
-        await refused(stub.End(pb.EndBranchRequest(xid=xid, operations=3))) is ErrorCode.TRANSACTION_FINISHED
-    )
+    again = pb.EndBranchRequest(xid=xid, operations=3, secret=manager.secrets[transaction])
+    assert await refused(stub.End(again)) is ErrorCode.TRANSACTION_FINISHED
     assert (await stub.Rollback(pb.BranchRequest(xid=xid))).status == pb.XA_STATUS_OK

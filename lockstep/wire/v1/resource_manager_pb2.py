@@ -25,39 +25,39 @@ _sym_db = _symbol_database.Default()
 from lockstep.wire.v1 import coordinator_pb2 as lockstep_dot_wire_dot_v1_dot_coordinator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'lockstep/wire/v1/resource_manager.proto\x12\x10lockstep.wire.v1\x1a\"lockstep/wire/v1/coordinator.proto\"\x92\x01\n\x12StartBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x04\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"x\n\x13StartBranchResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12\x0e\n\x06secret\x18\x05 \x01(\x0c\"\x8f\x01\n\x10\x45ndBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x12\n\noperations\x18\x03 \x01(\x04\x12\x11\n\tis_failed\x18\x04 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"e\n\rBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\x81\x01\n\x13\x43ommitBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x14\n\x0cis_one_phase\x18\x03 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\x83\x01\n\x17SetBranchTimeoutRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x04\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"w\n\x0e\x42ranchResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12*\n\x06status\x18\x04 \x01(\x0e\x32\x1a.lockstep.wire.v1.XaStatus\"i\n\x18GetBranchTimeoutResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x04\"\x92\x01\n\x16RecoverBranchesRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12*\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\r\n\x05limit\x18\x03 \x01(\r\x12\x11\n\twith_open\x18\x04 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\xbb\x04\n\x17RecoverBranchesResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12M\n\x08\x62ranches\x18\x04 \x03(\x0b\x32;.lockstep.wire.v1.RecoverBranchesResponse.BranchDescription\x12\x0e\n\x06is_end\x18\x05 \x01(\x08\x1a\xbb\x01\n\x11\x42ranchDescription\x12(\n\x03xid\x18\x01 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12>\n\x05state\x18\x03 \x01(\x0e\x32/.lockstep.wire.v1.RecoverBranchesResponse.State\x12\x10\n\x08since_ms\x18\x04 \x01(\x04\x12\x12\n\noperations\x18\x05 \x01(\x04\"\xc7\x01\n\x05State\x12\x11\n\rSTATE_UNKNOWN\x10\x00\x12\x10\n\x0cSTATE_ACTIVE\x10\x01\x12\x13\n\x0fSTATE_SUSPENDED\x10\x02\x12\x0f\n\x0bSTATE_ENDED\x10\x03\x12\x17\n\x13STATE_ROLLBACK_ONLY\x10\x04\x12\x12\n\x0eSTATE_PREPARED\x10\x05\x12!\n\x1dSTATE_HEURISTICALLY_COMMITTED\x10\x06\x12#\n\x1fSTATE_HEURISTICALLY_ROLLED_BACK\x10\x07*\xc0\x01\n\x08XaStatus\x12\x10\n\x0cXA_STATUS_OK\x10\x00\x12\x18\n\x14XA_STATUS_RBROLLBACK\x10\x01\x12\x17\n\x13XA_STATUS_RBTIMEOUT\x10\x02\x12\x15\n\x11XA_STATUS_HEURHAZ\x10\x03\x12\x15\n\x11XA_STATUS_HEURCOM\x10\x04\x12\x14\n\x10XA_STATUS_HEURRB\x10\x05\x12\x15\n\x11XA_STATUS_HEURMIX\x10\x06\x12\x14\n\x10XA_STATUS_RDONLY\x10\x07\x32\x87\x06\n\x0fResourceManager\x12T\n\x05Start\x12$.lockstep.wire.v1.StartBranchRequest\x1a%.lockstep.wire.v1.StartBranchResponse\x12K\n\x03\x45nd\x12\".lockstep.wire.v1.EndBranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12L\n\x07Prepare\x12\x1f.lockstep.wire.v1.BranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12Q\n\x06\x43ommit\x12%.lockstep.wire.v1.CommitBranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12M\n\x08Rollback\x12\x1f.lockstep.wire.v1.BranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12K\n\x06\x46orget\x12\x1f.lockstep.wire.v1.BranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12Y\n\nSetTimeout\x12).lockstep.wire.v1.SetBranchTimeoutRequest\x1a .lockstep.wire.v1.BranchResponse\x12Y\n\nGetTimeout\x12\x1f.lockstep.wire.v1.BranchRequest\x1a*.lockstep.wire.v1.GetBranchTimeoutResponse\x12^\n\x07Recover\x12(.lockstep.wire.v1.RecoverBranchesRequest\x1a).lockstep.wire.v1.RecoverBranchesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'lockstep/wire/v1/resource_manager.proto\x12\x10lockstep.wire.v1\x1a\"lockstep/wire/v1/coordinator.proto\"\x92\x01\n\x12StartBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x04\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"x\n\x13StartBranchResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12\x0e\n\x06secret\x18\x05 \x01(\x0c\"\x9f\x01\n\x10\x45ndBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x12\n\noperations\x18\x03 \x01(\x04\x12\x11\n\tis_failed\x18\x04 \x01(\x08\x12\x0e\n\x06secret\x18\x05 \x01(\x0c\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"e\n\rBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\x81\x01\n\x13\x43ommitBranchRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x14\n\x0cis_one_phase\x18\x03 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\x83\x01\n\x17SetBranchTimeoutRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x04\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"w\n\x0e\x42ranchResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12*\n\x06status\x18\x04 \x01(\x0e\x32\x1a.lockstep.wire.v1.XaStatus\"i\n\x18GetBranchTimeoutResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x04\"\x92\x01\n\x16RecoverBranchesRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12*\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\r\n\x05limit\x18\x03 \x01(\r\x12\x11\n\twith_open\x18\x04 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\xbb\x04\n\x17RecoverBranchesResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12M\n\x08\x62ranches\x18\x04 \x03(\x0b\x32;.lockstep.wire.v1.RecoverBranchesResponse.BranchDescription\x12\x0e\n\x06is_end\x18\x05 \x01(\x08\x1a\xbb\x01\n\x11\x42ranchDescription\x12(\n\x03xid\x18\x01 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12>\n\x05state\x18\x03 \x01(\x0e\x32/.lockstep.wire.v1.RecoverBranchesResponse.State\x12\x10\n\x08since_ms\x18\x04 \x01(\x04\x12\x12\n\noperations\x18\x05 \x01(\x04\"\xc7\x01\n\x05State\x12\x11\n\rSTATE_UNKNOWN\x10\x00\x12\x10\n\x0cSTATE_ACTIVE\x10\x01\x12\x13\n\x0fSTATE_SUSPENDED\x10\x02\x12\x0f\n\x0bSTATE_ENDED\x10\x03\x12\x17\n\x13STATE_ROLLBACK_ONLY\x10\x04\x12\x12\n\x0eSTATE_PREPARED\x10\x05\x12!\n\x1dSTATE_HEURISTICALLY_COMMITTED\x10\x06\x12#\n\x1fSTATE_HEURISTICALLY_ROLLED_BACK\x10\x07*\xc0\x01\n\x08XaStatus\x12\x10\n\x0cXA_STATUS_OK\x10\x00\x12\x18\n\x14XA_STATUS_RBROLLBACK\x10\x01\x12\x17\n\x13XA_STATUS_RBTIMEOUT\x10\x02\x12\x15\n\x11XA_STATUS_HEURHAZ\x10\x03\x12\x15\n\x11XA_STATUS_HEURCOM\x10\x04\x12\x14\n\x10XA_STATUS_HEURRB\x10\x05\x12\x15\n\x11XA_STATUS_HEURMIX\x10\x06\x12\x14\n\x10XA_STATUS_RDONLY\x10\x07\x32\x87\x06\n\x0fResourceManager\x12T\n\x05Start\x12$.lockstep.wire.v1.StartBranchRequest\x1a%.lockstep.wire.v1.StartBranchResponse\x12K\n\x03\x45nd\x12\".lockstep.wire.v1.EndBranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12L\n\x07Prepare\x12\x1f.lockstep.wire.v1.BranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12Q\n\x06\x43ommit\x12%.lockstep.wire.v1.CommitBranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12M\n\x08Rollback\x12\x1f.lockstep.wire.v1.BranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12K\n\x06\x46orget\x12\x1f.lockstep.wire.v1.BranchRequest\x1a .lockstep.wire.v1.BranchResponse\x12Y\n\nSetTimeout\x12).lockstep.wire.v1.SetBranchTimeoutRequest\x1a .lockstep.wire.v1.BranchResponse\x12Y\n\nGetTimeout\x12\x1f.lockstep.wire.v1.BranchRequest\x1a*.lockstep.wire.v1.GetBranchTimeoutResponse\x12^\n\x07Recover\x12(.lockstep.wire.v1.RecoverBranchesRequest\x1a).lockstep.wire.v1.RecoverBranchesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lockstep.wire.v1.resource_manager_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_XASTATUS']._serialized_start=1835
-  _globals['_XASTATUS']._serialized_end=2027
+  _globals['_XASTATUS']._serialized_start=1851
+  _globals['_XASTATUS']._serialized_end=2043
   _globals['_STARTBRANCHREQUEST']._serialized_start=98
   _globals['_STARTBRANCHREQUEST']._serialized_end=244
   _globals['_STARTBRANCHRESPONSE']._serialized_start=246
   _globals['_STARTBRANCHRESPONSE']._serialized_end=366
   _globals['_ENDBRANCHREQUEST']._serialized_start=369
-  _globals['_ENDBRANCHREQUEST']._serialized_end=512
-  _globals['_BRANCHREQUEST']._serialized_start=514
-  _globals['_BRANCHREQUEST']._serialized_end=615
-  _globals['_COMMITBRANCHREQUEST']._serialized_start=618
-  _globals['_COMMITBRANCHREQUEST']._serialized_end=747
-  _globals['_SETBRANCHTIMEOUTREQUEST']._serialized_start=750
-  _globals['_SETBRANCHTIMEOUTREQUEST']._serialized_end=881
-  _globals['_BRANCHRESPONSE']._serialized_start=883
-  _globals['_BRANCHRESPONSE']._serialized_end=1002
-  _globals['_GETBRANCHTIMEOUTRESPONSE']._serialized_start=1004
-  _globals['_GETBRANCHTIMEOUTRESPONSE']._serialized_end=1109
-  _globals['_RECOVERBRANCHESREQUEST']._serialized_start=1112
-  _globals['_RECOVERBRANCHESREQUEST']._serialized_end=1258
-  _globals['_RECOVERBRANCHESRESPONSE']._serialized_start=1261
-  _globals['_RECOVERBRANCHESRESPONSE']._serialized_end=1832
-  _globals['_RECOVERBRANCHESRESPONSE_BRANCHDESCRIPTION']._serialized_start=1443
-  _globals['_RECOVERBRANCHESRESPONSE_BRANCHDESCRIPTION']._serialized_end=1630
-  _globals['_RECOVERBRANCHESRESPONSE_STATE']._serialized_start=1633
-  _globals['_RECOVERBRANCHESRESPONSE_STATE']._serialized_end=1832
-  _globals['_RESOURCEMANAGER']._serialized_start=2030
-  _globals['_RESOURCEMANAGER']._serialized_end=2805
+  _globals['_ENDBRANCHREQUEST']._serialized_end=528
+  _globals['_BRANCHREQUEST']._serialized_start=530
+  _globals['_BRANCHREQUEST']._serialized_end=631
+  _globals['_COMMITBRANCHREQUEST']._serialized_start=634
+  _globals['_COMMITBRANCHREQUEST']._serialized_end=763
+  _globals['_SETBRANCHTIMEOUTREQUEST']._serialized_start=766
+  _globals['_SETBRANCHTIMEOUTREQUEST']._serialized_end=897
+  _globals['_BRANCHRESPONSE']._serialized_start=899
+  _globals['_BRANCHRESPONSE']._serialized_end=1018
+  _globals['_GETBRANCHTIMEOUTRESPONSE']._serialized_start=1020
+  _globals['_GETBRANCHTIMEOUTRESPONSE']._serialized_end=1125
+  _globals['_RECOVERBRANCHESREQUEST']._serialized_start=1128
+  _globals['_RECOVERBRANCHESREQUEST']._serialized_end=1274
+  _globals['_RECOVERBRANCHESRESPONSE']._serialized_start=1277
+  _globals['_RECOVERBRANCHESRESPONSE']._serialized_end=1848
+  _globals['_RECOVERBRANCHESRESPONSE_BRANCHDESCRIPTION']._serialized_start=1459
+  _globals['_RECOVERBRANCHESRESPONSE_BRANCHDESCRIPTION']._serialized_end=1646
+  _globals['_RECOVERBRANCHESRESPONSE_STATE']._serialized_start=1649
+  _globals['_RECOVERBRANCHESRESPONSE_STATE']._serialized_end=1848
+  _globals['_RESOURCEMANAGER']._serialized_start=2046
+  _globals['_RESOURCEMANAGER']._serialized_end=2821
 # @@protoc_insertion_point(module_scope)

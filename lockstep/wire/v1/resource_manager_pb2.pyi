@@ -111,7 +111,7 @@ class StartBranchResponse(_message.Message):
     transaction_id: _builtins.str
     """For Publish and Accept; and for GetOutcome."""
     secret: _builtins.bytes
-    """For the same calls, as that of a Begin."""
+    """For the same calls, as that of a Begin, and for End."""
     def __init__(
         self,
         *,
@@ -137,12 +137,17 @@ class EndBranchRequest(_message.Message):
     XID_FIELD_NUMBER: _builtins.int
     OPERATIONS_FIELD_NUMBER: _builtins.int
     IS_FAILED_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     operations: _builtins.int
     """Publishes and Accepts in it: the highest sequence. If others came it can only be rolled back."""
     is_failed: _builtins.bool
     """True: it can only be rolled back."""
+    secret: _builtins.bytes
+    """As Start answered it: whoever ends the work says that all of it has come. With `is_failed` it may be empty, for those who have
+    not heard that answer.
+    """
     is_forwarded: _builtins.bool
     @_builtins.property
     def xid(self) -> _coordinator_pb2.BranchXid: ...
@@ -153,11 +158,12 @@ class EndBranchRequest(_message.Message):
         xid: _coordinator_pb2.BranchXid | None = ...,
         operations: _builtins.int = ...,
         is_failed: _builtins.bool = ...,
+        secret: _builtins.bytes = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["xid", b"xid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_failed", b"is_failed", "is_forwarded", b"is_forwarded", "operations", b"operations", "resource_set", b"resource_set", "xid", b"xid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_failed", b"is_failed", "is_forwarded", b"is_forwarded", "operations", b"operations", "resource_set", b"resource_set", "secret", b"secret", "xid", b"xid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,7 +9,7 @@ import pytest
 from lockstep.client import client
 from lockstep.core.asides import Aside
 from lockstep.core.cluster_map import Keys, SetMap
-from lockstep.core.commands import CommitCommand, PublishCommand
+from lockstep.core.commands import CommitCommand, EndCommand, PublishCommand
 from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, QueuePosition, SetName
@@ -217,6 +217,32 @@ async def test_a_secret_holds_for_as_long_as_its_process() -> None:
     await transactions._commit(commit)
     assert transactions._callers.find(SET, key) is None
     assert transactions._callers.secrets.is_secret_of(SET, key, begun.secret)
+
+
+async def test_only_its_caller_says_that_all_of_a_branch_has_come() -> None:
+    """Its xid is told to everybody who asks for branches."""
+    scripted, driver = ScriptedSet(), Driver()
+    driver.host(SET, scripted)
+    branches = Services(B1, driver=driver).branches
+    started = await branches._start(rm.StartBranchRequest(resource_set=SET, xid=XID))
+    before = len(scripted.commands)
+    for guess in (b"", bytes(SECRET_BYTES), started.secret[:-1], started.secret + b"x"):
+        guessed = rm.EndBranchRequest(resource_set=SET, xid=XID, operations=1, secret=guess)
+        assert await heard(branches._end(guessed)) == (Rejected, ErrorCode.UNAUTHORIZED)
+    assert len(scripted.commands) == before
+    for _ in range(2):
+        await branches._end(rm.EndBranchRequest(resource_set=SET, xid=XID, secret=started.secret))
+    assert [type(command) for command in scripted.commands[before:]] == [EndCommand]
+
+
+async def test_whoever_has_not_heard_of_its_start_may_have_a_branch_rolled_back() -> None:
+    scripted, driver = ScriptedSet(), Driver()
+    driver.host(SET, scripted)
+    branches = Services(B1, driver=driver).branches
+    await branches._start(rm.StartBranchRequest(resource_set=SET, xid=XID))
+    await branches._end(rm.EndBranchRequest(resource_set=SET, xid=XID, is_failed=True))
+    (ended,) = [command for command in scripted.commands if isinstance(command, EndCommand)]
+    assert ended.is_failed
 
 
 async def test_who_shows_more_sessions_than_may_be_is_refused() -> None:
