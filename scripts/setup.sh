@@ -69,13 +69,15 @@ compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql
 has_program dockerd || docker version --format '{{.Server.Version}}' >/dev/null 2>&1 || missing+=(docker.io)
 has_program docker-compose || docker compose version >/dev/null 2>&1 || missing+=(docker-compose)
 has_program debootstrap || missing+=(debootstrap)
+has_program promtool || missing+=(prometheus)                 # tests: alerts on histories of figures
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 lacking=()
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && has_program apt-get; then
         say "installing ${missing[*]}"
-        export DEBIAN_FRONTEND=noninteractive
+        # RUNLEVEL: the packages' own services are not started; tests start servers of their own.
+        export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
         install() { apt-get install -y -qq --no-install-recommends "$@" >.setup.log 2>&1; }
         apt-get update -qq >/dev/null || true
         if ! install "${missing[@]}"; then
