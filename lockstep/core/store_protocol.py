@@ -154,7 +154,9 @@ class SetOpened(StoreAnswer, frozen=True):
 
 
 class Appended(StoreAnswer, frozen=True):
-    """Everything up to `log_end` is durable. Cumulative: one answer may cover many requests."""
+    """Everything up to `log_end` is durable. Cumulative: one answer may cover many requests. Behind each piece of a
+    big group the last one is said again: the disk works.
+    """
 
     log_end: LogIndex
     free_bytes: int = FREE_BYTES_UNKNOWN

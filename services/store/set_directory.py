@@ -146,7 +146,7 @@ class SetDirectory:
         descriptor = os.open(kept or path, os.O_RDWR if kept else os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600)
         try:
             if kept is None:
-                self._preallocate(descriptor, step.size_bytes)
+                self._preallocate(descriptor, step.size_bytes, self._is_prefilled and step.is_prefilled)
             _write_all(descriptor, [step.header], 0)
             os.fsync(descriptor)
             if kept is not None:
@@ -242,14 +242,14 @@ class SetDirectory:
         for kept, _ in excess:
             kept.unlink(missing_ok=True)
 
-    def _preallocate(self, descriptor: int, size_bytes: int) -> None:
+    def _preallocate(self, descriptor: int, size_bytes: int, is_prefilled: bool) -> None:
         try:
             os.posix_fallocate(descriptor, 0, size_bytes)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 raise
         else:
-            if not self._is_prefilled:
+            if not is_prefilled:
                 return
         is_direct = size_bytes % ALIGNED_BYTES == 0 and takes_direct_io(self._journal)
         # Not closed by hand: who hears of a failing write still holds a view of it.

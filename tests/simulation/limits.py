@@ -110,6 +110,7 @@ def _store_limits(options: Options, random: Random) -> StoreLimits:
         page_bytes=512,
         group_bytes_max=random.choice((2, 16, 4096)) * KIB,
         group_frames_max=segment // (8 * KIB),
+        piece_bytes=Random(f"written at once {options.seed}").choice((700, 4 * KIB, 8192 * KIB)),
         chunk_bytes=random.choice((1, 16, 1024)) * KIB,
         consolidated_bytes=random.choice((4, 64)) * KIB,
         batch_items_max=random.choice((5, 100, 2000)),

@@ -7,6 +7,7 @@ committed.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import BadFrame, FrameHeader, check_frame
@@ -176,9 +177,42 @@ def _write(the: StoredSet, group: _Group) -> Procedure[None]:
     )
     end = end_behind(segment.end + wanted, journal.room - wanted, the.limits.page_bytes)
     write = WriteSegment(segment.number, segment.end, (header, *group.parts, end))
+    if wanted > the.limits.piece_bytes:
+        write = yield from _begin_writing(the, group, write)
     _, _, the.free_bytes = yield (write, SyncSegment(segment.number), MeasureRoom(the.roomy_bytes))
     journal.add_group(group.headers, segment.end + GROUP_HEADER_BYTES)
     the.appended_bytes += wanted
+
+
+def _begin_writing(the: StoredSet, group: _Group, write: WriteSegment) -> Procedure[WriteSegment]:
+    """All but the last piece, which is answered; each is durable before the next, and of a group that is not whole nothing
+    counts. Behind each the writer is told once more what is durable: so he knows that the disk works.
+    """
+    stream, request = group.accepted[-1]
+    pieces = _pieces(write, the.limits.piece_bytes)
+    piece = next(pieces)
+    for following in pieces:
+        yield (piece, SyncSegment(piece.number))
+        end = group.journal.end
+        the.reply(stream, Appended(request.set_name, request.epoch, request.incarnation, end, the.room))
+        piece = following
+    return piece
+
+
+def _pieces(write: WriteSegment, bytes_max: int) -> Iterator[WriteSegment]:
+    """The same, in writes of so many bytes at most, each made when it is asked for."""
+    offset, room = write.offset, bytes_max
+    parts: list[bytes] = []
+    for part in write.parts:
+        begin = 0
+        while begin < len(part):
+            parts.append(part[begin : begin + room])
+            begin, room = begin + len(parts[-1]), room - len(parts[-1])
+            if not room:
+                yield WriteSegment(write.number, offset, tuple(parts))
+                offset, room, parts = offset + bytes_max, bytes_max, []
+    if parts:
+        yield WriteSegment(write.number, offset, tuple(parts))
 
 
 def truncate(the: StoredSet, stream: int, request: Truncate) -> Procedure[None]:

@@ -73,6 +73,8 @@ class CreateSegment(Step, frozen=True):
     size_bytes: int
     header: bytes
     reserve_bytes: int
+    is_prefilled: bool = True
+    """The zeros are written, so that later writes change nothing else of the file system. Not for one that is written at once."""
 
 
 class WriteSegment(Step, frozen=True):

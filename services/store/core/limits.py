@@ -25,6 +25,10 @@ class StoreLimits:
     """The same in number, each request counted as one, too: some microseconds of the event loop for each, however small it is.
     What comes with more at once is taken up in parts.
     """
+    piece_bytes: int = 8 * MIB
+    """Of a group that is bigger, so much is written and synced at a time, and behind each piece its writer hears that the disk
+    gets on: one that takes seconds for a message of 64 MiB is slow, and not one that hangs.
+    """
     scan_bytes: int = 1 * MIB
     """One read of a recovery, which a lane's thread looks through before the next one."""
     chunk_bytes: int = 1 * MIB

@@ -284,7 +284,8 @@ def create_step(the: StoredSet, number: int, size_bytes: int) -> CreateSegment:
     header = encode_segment_header(salt_of(the.meta.disk), number, size_bytes)
     header += end_behind(SEGMENT_HEADER_BYTES, size_bytes - SEGMENT_HEADER_BYTES, the.limits.page_bytes)
     # Half of the reserve: when no more than the reserve is left brokers stop publishing, but accepts and commits go on.
-    return CreateSegment(number, size_bytes, header, the.limits.reserve_bytes // 2)
+    is_prefilled = size_bytes <= the.limits.segment_bytes
+    return CreateSegment(number, size_bytes, header, the.limits.reserve_bytes // 2, is_prefilled)
 
 
 def create_spare(the: StoredSet) -> Procedure[None]:

@@ -373,6 +373,23 @@ def test_a_store_that_hangs_ends_the_subscription_although_the_broker_is_well() 
     assert bench.subscriptions()[-1].log_end == bench.store.log_end
 
 
+def test_a_store_that_gets_on_with_a_big_frame_is_not_silent() -> None:
+    """It says again what it had, behind each piece that it has written."""
+    bench = following()
+    bench.is_store_up = False
+    bench.hear(log(4, 30))
+    for tenth in range(50):
+        bench.pass_ms(100)
+        bench.hear(log(1, 0))
+        if tenth % 10 == 9:
+            bench.feed(StoreSaid(SET, Appended(SET, E1, Incarnation("b.0"), LogIndex(3))))
+    assert bench.core.state is BackupState.FOLLOWING and "store silent" not in bench.notes()
+    for _ in range(20):
+        bench.pass_ms(100)
+        bench.hear(log(1, 0))
+    assert "store silent" in bench.notes()
+
+
 def test_the_primary_hears_the_backup_while_nothing_happens() -> None:
     bench = BackupBench(MemoryStore("disk-b"), settings=BackupSettings(heartbeat_ms=100))
     bench.hear(accepted(0), log(1, 1))

@@ -299,6 +299,49 @@ def test_a_frame_bigger_than_a_segment_gets_a_segment_of_its_size() -> None:
     assert [len(data) for data in rig.load(2)[1]] == [len(frame(1)), len(big), len(frame(3001))]
 
 
+def test_a_big_group_is_written_a_piece_at_a_time_and_its_writer_hears_that_the_disk_gets_on() -> None:
+    rig = StoreRig(replace(SMALL, piece_bytes=1024))
+    rig.open()
+    rig.append_ok(frame(1))
+    sizes: list[int] = []
+
+    def see(_: SetName, step: AnyStep) -> None:
+        if isinstance(step, WriteSegment):
+            sizes.append(sum(map(len, step.parts)))
+
+    rig.disk.fault = see
+    big, steps = frame(2, 800), len(rig.log)
+    *moved, last = rig.ask(appending(big))
+    written = [step for step in rig.log[steps:] if step in ("WriteSegment", "SyncSegment", "Appended")]
+    assert written == ["WriteSegment", "SyncSegment", "Appended"] * len(sizes)
+    assert sizes[:-1] == [1024] * (len(sizes) - 1) and len(big) < sum(sizes) < len(big) + 2048
+    assert [answer.log_end for answer in moved if isinstance(answer, Appended)] == [1] * (len(sizes) - 1)
+    assert isinstance(last, Appended) and last.log_end == 800
+    rig.crash()
+    assert rig.open(2).log_end == 800
+    assert [len(data) for data in rig.load(2)[1]] == [len(frame(1)), len(big)]
+
+
+@pytest.mark.parametrize("power", [True, False], ids=["power", "process"])
+def test_a_crash_between_the_pieces_of_a_group_leaves_nothing_of_it(power: bool) -> None:
+    ends = set()
+    for performed in range(1, 60):
+        rig = StoreRig(replace(SMALL, piece_bytes=1024), seed=performed)
+        rig.open()
+        rig.append_ok(frame(1))
+        rig.feed(Requested(rig.stream, appending(frame(2, 800))))
+        for _ in range(performed):
+            if rig.has_jobs:
+                rig.step()
+        rig.crash(power)
+        end = rig.open(2).log_end
+        assert rig.append_ok(frame(end + 1, epoch=2), epoch=2) == end + 1
+        rig.crash()
+        assert rig.open(3).log_end == end + 1
+        ends.add(end)
+    assert ends == {1, 800}
+
+
 def test_bytes_that_are_no_frame_are_refused() -> None:
     rig = opened_rig()
     for data in (b"", b"LKSF", frame(1)[:-1], frame(1) + b"x", frame(1)[:-1] + b"\xff"):
