@@ -13,7 +13,7 @@ from lockstep.core.effects import (
     TellStore,
 )
 from lockstep.core.ids import BrokerId, LogIndex
-from lockstep.core.replication import Acknowledge, Frames
+from lockstep.core.replication import Acknowledge, Frames, SnapshotChunk
 from lockstep.core.server_messages import AnyServerMessage
 from lockstep.core.store_protocol import AppendFrames, Truncate
 from tests.simulation.broker import Broker
@@ -35,6 +35,15 @@ def sends_frames(broker: BrokerId) -> Moment:
         and isinstance(effect, TellBackup)
         and isinstance(effect.message, Frames)
         and bool(effect.message.frames)
+    )
+
+
+def sends_snapshot(broker: BrokerId) -> Moment:
+    """`broker`, a primary, is about to send a backup the next part of a snapshot."""
+    return lambda process, effect: (
+        process.broker == broker
+        and isinstance(effect, TellBackup)
+        and isinstance(effect.message, SnapshotChunk)
     )
 
 

@@ -26,14 +26,16 @@ def another_xid(stage: Stage) -> Xid:
     return branch_xid(GlobalId(GLOBAL_ID[::-1]), 0, generation_tag(_generation(stage)))
 
 
-def prepare(stage: Stage, client: ScriptedClient, xid: Xid) -> TransactionKey:
-    """Publish to queue `a` in it, end the work, prepare it, and wait for all of that; returns its transaction."""
-    transaction = prepare_if_begun(stage, client, xid)
+def prepare(stage: Stage, client: ScriptedClient, xid: Xid, operations: int = 1) -> TransactionKey:
+    """Publish to queue `a` in it, so often, end the work, prepare it, and wait for all of that; returns its transaction."""
+    transaction = prepare_if_begun(stage, client, xid, operations)
     assert transaction is not None
     return transaction
 
 
-def prepare_if_begun(stage: Stage, client: ScriptedClient, xid: Xid) -> TransactionKey | None:
+def prepare_if_begun(
+    stage: Stage, client: ScriptedClient, xid: Xid, operations: int = 1
+) -> TransactionKey | None:
     """The same; None, and nothing else is done, where its begin is refused."""
     session, name = client.session, xid.encode()
     stage.done(session.submit(SelectDtxCommand(0)))
@@ -41,7 +43,7 @@ def prepare_if_begun(stage: Stage, client: ScriptedClient, xid: Xid) -> Transact
     if started.is_rejected:
         return None
     assert started.transaction is not None
-    stage.done(client.publish("a", started.transaction))
+    client.all_done([client.publish("a", started.transaction) for _ in range(operations)])
     stage.done(session.submit(EndCommand(0, name, 0)))
     stage.done(session.submit(PrepareBranchCommand(0, name)))
     return started.transaction
