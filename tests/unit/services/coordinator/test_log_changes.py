@@ -153,8 +153,8 @@ async def test_what_the_presence_has_seen_counts_for_the_log_too() -> None:
     assert await port.perform(READ) == LogInDoubt(TICKET)
 
 
-async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() -> None:
-    etcd, keys = EtcdInMemory(), DecisionKeys("c")
+async def with_list(etcd: EtcdInMemory) -> tuple[LogPort, LogWritten]:
+    """A port of a registered coordinator that has written its list."""
     presence = cast(Presence, Registration())
     presence.watch = SetBackWatch()
     port = LogPort(cast(EtcdClient, etcd), "c", presence, 60_000)
@@ -163,6 +163,12 @@ async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() ->
     presence.revision = etcd.entries[presence.key].mod_revision
     written = await port.perform(WRITE)
     assert isinstance(written, LogWritten)
+    return port, written
+
+
+async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() -> None:
+    etcd, keys = EtcdInMemory(), DecisionKeys("c")
+    port, written = await with_list(etcd)
     finished = replace(WRITE.entry, finished=(0,))
     listed = ListRead(written.revision, WRITE.entry.encode())
     decided = await port.perform(Decide(TICKET, ID, listed, Verdict.COMMIT, TAG, entry=finished))
@@ -197,14 +203,7 @@ CHANGES: dict[str, Callable[[ListRead], AnyLogChange]] = {
 async def test_a_change_does_not_fall_on_what_another_wrote_at_the_same_revision(what: str) -> None:
     """etcd comes back from a backup, and gives a revision once more; nobody has noticed yet."""
     etcd, keys = EtcdInMemory(), DecisionKeys("c")
-    presence = cast(Presence, Registration())
-    presence.watch = SetBackWatch()
-    port = LogPort(cast(EtcdClient, etcd), "c", presence, 60_000)
-    etcd.put(Keys("c").generation, Registration.generation_value)
-    etcd.put(presence.key, b"")
-    presence.revision = etcd.entries[presence.key].mod_revision
-    written = await port.perform(WRITE)
-    assert isinstance(written, LogWritten)
+    port, written = await with_list(etcd)
     change = CHANGES[what](ListRead(written.revision, WRITE.entry.encode()))
     etcd.revision = written.revision - 1
     etcd.put(keys.participants(ID), OTHERS.encode())
