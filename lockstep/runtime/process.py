@@ -87,24 +87,26 @@ def _level(name: str) -> str:
     return level
 
 
-YOUNG_OBJECTS = 5_000
+YOUNG_OBJECTS = 2_500
 """Containers that are made, and stay, between two collections of the youngest generation."""
-YOUNG_COLLECTIONS = 5
-"""As many of these go before one of the next generation."""
+YOUNG_COLLECTIONS = 1
+"""As many of these, and one more, go before one of the next generation, which walks all that they left, and its own."""
 OLD_OBJECTS = 40_000_000
-"""As many containers before one of the oldest."""
+"""As many containers, at the least, before one of the oldest."""
 
 
 def tune_garbage_collection() -> None:
     """Fewer collections of the oldest generation: it holds all queues, and walking them takes longer than a commit.
 
-    And small ones of the others: each is a step of the event loop, of whatever happens to allocate something then. It takes 3 ms
-    for 100,000 objects and 30 to 100 for 400,000, which no cache holds; where many are garbage, above all tasks, ten times as
-    much.
+    And small ones of the others: each is a step of the event loop, of whatever happens to allocate something then. What it takes
+    grows with what the containers hold, which no cache does: 2 ms for 1,000 lists of 500 messages each, ten times as much where
+    many are garbage, above all tasks.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, OLD_OBJECTS // (YOUNG_OBJECTS * YOUNG_COLLECTIONS))
+    gc.set_threshold(
+        YOUNG_OBJECTS, YOUNG_COLLECTIONS, OLD_OBJECTS // (YOUNG_OBJECTS * (YOUNG_COLLECTIONS + 1))
+    )
 
 
 async def started(starting: Coroutine[Any, Any, None], stopping: asyncio.Event) -> bool:
