@@ -68,7 +68,7 @@ bench-peers: peers ## Lockstep and RabbitMQ, PostgreSQL, Artemis in one run; fai
 bench-musts: peers ## The same with the cases that have a must alone, in about an hour
 	@$(python) -m bench.peers --musts
 
-bench-sustained: peers ## Five minutes of each of these, beside RabbitMQ, in about three hours
+bench-sustained: peers ## Five minutes of four of these, beside RabbitMQ, in an hour and a half
 	@$(python) -m bench.peers --sustained
 
 bench-%: dev ## Another benchmark: make bench-store runs bench/store.py
