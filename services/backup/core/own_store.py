@@ -191,9 +191,13 @@ class OwnStore:
 
     def _durable(self, answer: Appended | Installed, now: Now) -> None:
         memory = self._memory
-        memory.durable_end = max(memory.durable_end, answer.log_end)
+        has_more, memory.durable_end = (
+            answer.log_end > memory.durable_end,
+            max(memory.durable_end, answer.log_end),
+        )
         self._watch.took(now)
-        self._watch.is_well()
+        if has_more:
+            self._watch.is_well()
         if isinstance(answer, Appended):
             memory.is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
         else:

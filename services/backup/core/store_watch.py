@@ -14,15 +14,15 @@ class StoreWatch:
     def __init__(self, settings: BackupSettings) -> None:
         self._settings = settings
         self._progress_ms = 0
-        """When the store last owed nothing, or gave something."""
+        """When the store last owed nothing, or said something of what it owes."""
         self._refused_since_ms: int | None = None
 
     def took(self, now: Now) -> None:
-        """It owes nothing, or has more than before."""
+        """It owes nothing, or has more than before; of what is big perhaps a piece."""
         self._progress_ms = now.boottime_ms
 
     def is_well(self) -> None:
-        """It took what it has to take before this replica may stand."""
+        """It took all, or more, of what it has to take before this replica may stand: a piece of what is big is nothing yet."""
         self._refused_since_ms = None
 
     def refused(self, now: Now) -> None:

@@ -83,7 +83,8 @@ class OwnStore:
             ):
                 pass
             case StoreSaid(answer=Appended() as appended) if self._is_open:
-                self._failing_since_ms = None
+                if appended.log_end > self._membership.durable[self._own]:
+                    self._failing_since_ms = None  # A piece of what is big is nothing yet.
                 self._context.is_store_low = appended.free_bytes < self._context.settings.reserve_bytes
                 self._durable(appended.log_end)
             case StoreSaid(answer=SetOpened() as opened):

@@ -165,6 +165,8 @@ class MemoryStore:
         """Every request but `OpenSet` is refused as after an I/O error."""
         self.is_full = False
         """Frames are refused: there is no room for the next segment."""
+        self.is_failing_amid = False
+        """Frames are refused when a piece of them was written, behind which the last answer was given again."""
         self.free_bytes = FREE_BYTES_UNKNOWN
         """Room on the disk, as it is told with what became durable."""
         self._installing: BeginInstall | None = None
@@ -199,6 +201,9 @@ class MemoryStore:
             return [StoreRefused(*head, ErrorCode.UNAVAILABLE, "the disk fails", self.highest_epoch)]
         if self.is_full and isinstance(request, AppendFrames) and request.frames:
             return [StoreRefused(*head, ErrorCode.STORE_FULL, "no room", self.highest_epoch)]
+        if self.is_failing_amid and isinstance(request, AppendFrames) and request.frames:
+            again = Appended(*head, self.log_end, self.free_bytes)
+            return [again, StoreRefused(*head, ErrorCode.UNAVAILABLE, "the disk fails", self.highest_epoch)]
         if request.incarnation != self.writer:
             return [StoreRefused(*head, ErrorCode.WRONG_EPOCH, "another writer", self.highest_epoch)]
         self.highest_epoch = request.epoch

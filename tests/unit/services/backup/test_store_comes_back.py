@@ -1,5 +1,7 @@
 """A backup and its own store: what is acknowledged is on this disk, whatever the stream to it swallowed (R2, histories 4, 23)."""
 
+import pytest
+
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.replication import Frames, SubscriptionAccepted
 from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frames
@@ -58,6 +60,19 @@ def test_what_a_store_did_not_get_is_sent_again_and_only_then_acknowledged() -> 
     bench.lose_store()
     bench.find_store()
     assert bench.subscriptions()[-1].log_end == bench.store.log_end == 4
+
+
+@pytest.mark.parametrize("is_amid", [False, True])
+def test_a_memory_whose_disk_goes_on_failing_is_given_up(is_amid: bool) -> None:
+    """R5: it cannot stand, and would keep restarted members from it. A disk that takes a piece of what is big has taken none."""
+    bench = BackupBench(MemoryStore("disk-b"), 1)
+    bench.hear(accepted(0, 1))
+    bench.store.is_failing, bench.store.is_failing_amid = not is_amid, is_amid
+    bench.hear(log(1, 1, 4))
+    bench.pass_ms(4_500)
+    assert not bench.core.has_lost_memory
+    bench.pass_ms(2_000)
+    assert bench.core.has_lost_memory
 
 
 def test_another_disk_behind_the_stream_takes_the_memory_with_it() -> None:

@@ -128,6 +128,14 @@ def test_a_primary_whose_disk_goes_on_failing_makes_way_for_a_member_in_sync() -
     assert 5_000 <= stopped_ms(bench, acknowledged=2) <= 6_500
 
 
+def test_a_primary_whose_disk_fails_amid_what_is_big_makes_way_for_a_member_in_sync() -> None:
+    """R6: a disk that takes a piece of it each time has taken nothing."""
+    bench = with_backup()
+    bench.store.is_failing_amid = True
+    bench.write("waits")
+    assert 5_000 <= stopped_ms(bench, acknowledged=2) <= 6_500
+
+
 def test_a_primary_whose_disk_is_full_makes_way_for_a_member_that_has_room() -> None:
     """R6: heartbeats and the lease go on, and nothing commits."""
     bench = with_backup()
