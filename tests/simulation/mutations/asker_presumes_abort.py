@@ -29,7 +29,7 @@ MUTATION = Mutation(
     "T4, history 6: participants without a decision mean undecided, and the branch waits",
     lambda: Parts(make_replica=Presumptuous),
     ("branch_finds_its_decision/undecided",),
-    range(60, 78),
+    range(61, 79),
     aim,
     draw_coordinated,
 )

@@ -29,6 +29,6 @@ MUTATION = Mutation(
     "T2: time-outs run until prepare",
     lambda: Parts(make_replica=Impatient),
     ("branch_finds_its_decision/undecided",),
-    range(16),
+    range(3, 19),
     draw=draw_coordinated,
 )

@@ -23,6 +23,6 @@ def _aim(options: Options) -> None:
 MUTATION = Mutation(
     "R8: a snapshot is of one moment, however much is applied while it is read",
     lambda: Parts(make_replica=Forgetful),
-    seeds=range(14, 24),
+    seeds=range(19, 29),
     aim=_aim,
 )
