@@ -1,6 +1,7 @@
 """Renewals of leases: neither a busy event loop nor a member of etcd that hangs makes one fail."""
 
 import asyncio
+import ctypes
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,13 +103,20 @@ async def test_a_lease_that_etcd_does_not_know_is_gone(renewals: LeaseRenewals) 
         await renewals.renew(100)
 
 
+def hang(seconds: float) -> None:
+    """No thread of this process has a turn meanwhile: the call keeps the lock of the interpreter."""
+    ctypes.PyDLL(None).usleep(round(1_000_000 * seconds))
+
+
 async def test_a_renewal_is_not_sent_once_its_time_is_over(
     members: list[Member], renewals: LeaseRenewals
 ) -> None:
-    """Who asked for it may hang since, and is to lose the lease."""
+    """Who asked for it hangs since, and is to lose the lease; another renewal has kept the thread until then."""
     for one in members:
         one.is_hung = True
     first, second = (asyncio.ensure_future(renewals.renew(lease)) for lease in (1, 2))
+    await asyncio.sleep(0)
+    hang(TIMEOUT_SECONDS)
     with pytest.raises(EtcdRejected):
         await second
     assert not [lease for one in members for lease in one.heard if lease == 2]
