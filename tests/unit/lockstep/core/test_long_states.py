@@ -2,9 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
-from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -25,6 +23,7 @@ from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import RECORD_COST, SPREAD_IN_ONE, STEP_RECORDS, WHOLE_MAX, SetState
 from lockstep.core.state_captures import LOOKED_AT, PIECE_ENTRIES, CapturedContents, CapturedEntries
 from lockstep.core.state_hash import hash_in_steps, state_hash
+from tests.counted_work import CountedCalls
 from tests.unit.lockstep.core.history import SET, Log, message, replay
 
 ALONE, TOGETHER, RUN = 12_000, 400, 50
@@ -257,10 +256,12 @@ def test_a_transaction_of_single_operations_ends_by_queues_and_not_by_operations
         for position in positions:
             log.publish(message((queue,)), transaction=key)
             log.dequeue(queue, position, transaction=key)
-        end = log.commit if is_committed else log.rollback
-        calls.append(calls_of_queues(partial(end, key)))
+        with CountedCalls() as counted:
+            (log.commit if is_committed else log.rollback)(key)
+        calls.append(_of_queues(counted))
         if is_committed:
-            calls[-1].pop("release")  # Page by page: what was accepted leaves.
+            # Page by page: what was accepted leaves.
+            calls[-1] = {name: count for name, count in calls[-1].items() if not name.endswith("release")}
         assert queue.length == operations
         check_invariants(log.state)
     assert calls[0] == calls[1]
@@ -269,22 +270,9 @@ def test_a_transaction_of_single_operations_ends_by_queues_and_not_by_operations
 _OF_QUEUES = ("append", "remove", "unlock", "locked_by", "count_delivery", "release", "reserve")
 
 
-def calls_of_queues(work: Callable[[], object]) -> dict[str, int]:
-    """How often functions are called that take entries of a queue, their contents and their room in and out, and lock them."""
-    calls: dict[str, int] = {}
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_name in _OF_QUEUES:
-            calls[code.co_name] = calls.get(code.co_name, 0) + 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return calls
+def _of_queues(calls: CountedCalls) -> dict[str, int]:
+    """Of functions that take entries of a queue, their contents and their room in and out, and lock them."""
+    return {name: count for name, count in calls.by_name.items() if name.rpartition(".")[2] in _OF_QUEUES}
 
 
 def test_a_long_transaction_is_collected_in_several_steps_where_a_frame_has_all_of_it() -> None:
@@ -406,19 +394,11 @@ def test_what_is_prepared_is_read_a_few_at_a_time() -> None:
 
 def calls_by_step(work: Iterator[int]) -> list[int]:
     """How many functions are called in each step."""
-    calls = [0]
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        calls[-1] += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    totals = [0]
+    with CountedCalls() as calls:
         for _ in work:
-            calls.append(0)
-    finally:
-        sys.setprofile(before)
-    return calls
+            totals.append(calls.total)
+    return [later - earlier for earlier, later in pairwise([*totals, calls.total])]
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

@@ -1,8 +1,5 @@
 """Outcomes, and what a state answers when it is asked for one (DESIGN T5)."""
 
-import sys
-from types import FrameType
-
 import msgspec
 import pytest
 
@@ -15,6 +12,7 @@ from lockstep.core.records import Commit, ForgetHeuristic, ForgetOutcomes, Rollb
 from lockstep.core.set_state import SetState
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.xid import Xid
+from tests.counted_work import CountedCalls
 from tests.unit.lockstep.core.history import Log
 
 
@@ -274,19 +272,9 @@ def test_forgetting_a_heuristic_outcome_looks_at_no_others() -> None:
         )
     key = LogIndex(2000), Epoch(1)
     outcomes.record(key, Outcome(TransactionState.HEURISTICALLY_COMMITTED, 0, LogIndex(2001), b"x"))
-    calls = 0
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with CountedCalls() as calls:
         outcomes.forget_heuristic(key)
-    finally:
-        sys.setprofile(before)
-    assert calls < 20
+    assert calls.total < 20
     assert outcomes.find_xid(b"x") == (key, Outcome(TransactionState.COMMITTED, 0, LogIndex(2001), b"x"))
     assert (len(outcomes), outcomes.all()[-1][0], key in outcomes) == (1001, key, True)
 

@@ -1,10 +1,6 @@
 """Priorities of a queue against a sorted list, and what follows from contents through restarts and joins; and their costs."""
 
-import sys
 from bisect import bisect_left
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +15,7 @@ from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, Message, Move, Prepare
 from lockstep.core.set_state import SetState
+from tests.counted_work import CountedOpcodes
 from tests.unit.lockstep.core.history import SET, Log, message
 
 
@@ -73,24 +70,6 @@ def test_priorities_are_a_dict_in_the_order_of_delivery(data: st.DataObject) -> 
         assert found.above_default(3) == [position for _, position in urgent][:3]
 
 
-def _events(act: Callable[[], object]) -> int:
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 def test_what_one_costs_does_not_grow_with_how_many_there_are() -> None:
     costs = []
     for many in (2_000, 64_000):
@@ -98,17 +77,11 @@ def test_what_one_costs_does_not_grow_with_how_many_there_are() -> None:
         positions = [QueuePosition(place(index, 0)) for index in range(1, many + 1)]
         priorities.add(positions, [9] * many)
         middle, behind = positions[many // 2], QueuePosition(place(many + 1, 0))
-
-        def change(
-            priorities: Priorities = priorities,
-            middle: QueuePosition = middle,
-            behind: QueuePosition = behind,
-        ) -> None:
+        with CountedOpcodes() as opcodes:
             priorities.remove([middle])
             priorities.add([behind], [9])
             assert priorities.level(behind) == 9 and priorities.of_level(9, middle, 10)
-
-        costs.append(_events(change))
+        costs.append(opcodes.total)
     assert costs[1] <= costs[0] + 100, f"bytecodes: {costs}"
 
 

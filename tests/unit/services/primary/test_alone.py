@@ -1,9 +1,7 @@
 """What one client has much of ends, or is taken up again, in short steps; nothing comes between, and nobody sees half of it."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 
 import msgspec
 import pytest
@@ -52,6 +50,7 @@ from lockstep.core.requests import (
 )
 from lockstep.core.server_messages import AttachRefused, BrowseAnswer, HeartbeatAnswered, SessionAttached
 from services.primary.core.settings import PrimarySettings
+from tests.counted_work import CountedCalls
 from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient, publish
 
 SMALL = PrimarySettings(piece_cost=1)
@@ -84,19 +83,10 @@ class Longest:
         rig.core.handle = self._measured  # type: ignore[method-assign]
 
     def _measured(self, given: AnyInput, now: Now) -> list[AnyEffect]:
-        calls = 0
-
-        def count(frame: FrameType, event: str, _: object) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
-            return self._handle(given, now)
-        finally:
-            sys.setprofile(before)
-            self.calls = max(self.calls, calls)
+        with CountedCalls() as calls:
+            effects = self._handle(given, now)
+        self.calls = max(self.calls, calls.total)
+        return effects
 
 
 def single_operations(client: RigClient, count: int, **options: object) -> TransactionKey:

@@ -1,8 +1,6 @@
 """Whose turn it is to look for its decision (DESIGN T4): every prepared branch has its turn, and none costs anything before."""
 
-import sys
 from collections import Counter
-from types import FrameType
 
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
 from lockstep.core.commands import (
@@ -19,6 +17,7 @@ from lockstep.core.inputs import DecisionHeard, Tick
 from lockstep.core.xid import Xid
 from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.settings import PrimarySettings
+from tests.counted_work import CountedCalls
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 TAG = generation_tag("a1b2c3d4-0000")
@@ -84,23 +83,13 @@ def test_who_asks_at_once_has_its_next_turn_later_and_who_has_ended_has_none() -
 
 
 def calls_of_a_look(rig: Rig) -> int:
-    """Made in Python while the primary looks at its prepared branches and none is due."""
-    calls = 0
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
+    """Made while the primary looks at its prepared branches and none is due."""
     rig.boottime_ms += LOOK_MS
     rig.wall_ms += LOOK_MS
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with CountedCalls() as calls:
         effects = rig.core.handle(Tick(SET), rig.now)
-    finally:
-        sys.setprofile(before)
     assert not any(isinstance(effect, AskDecision) for effect in effects)
-    return calls
+    return calls.total
 
 
 def test_a_look_takes_no_more_steps_for_many_prepared_branches_than_for_few() -> None:

@@ -1,15 +1,11 @@
 """Sessions that end together: none of them is looked for among what the others have, and others have their turn between them."""
 
-import sys
-from types import FrameType
-from typing import Any
-
 import pytest
 
 from lockstep.core.inputs import AnyInput, ClientSaid, Tick, Woken
 from lockstep.core.requests import AttachSession, DetachSession
-from services.primary.core.hands import Hands
 from services.primary.core.settings import PrimarySettings
+from tests.counted_work import CountedCalls, CountedOpcodes
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 OTHERS = (5, 50)
@@ -36,24 +32,9 @@ _FILES = "attachments.py", "dispatch.py", "queue_view.py", "hands.py", "lane.py"
 
 def _steps(rig: Rig, given: AnyInput) -> int:
     """Steps of the interpreter that are taken for an input, where sessions, deliveries and queues that end are looked after."""
-    steps = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal steps
-        where = frame.f_code.co_filename
-        if not where.endswith(_FILES):
-            return None
-        frame.f_trace_opcodes = True
-        steps += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
+    with CountedOpcodes(_FILES) as opcodes:
         rig.core.handle(given, rig.now)
-    finally:
-        sys.settrace(before)
-    return steps
+    return opcodes.total
 
 
 def test_a_session_ends_in_as_many_steps_whatever_others_have() -> None:
@@ -170,17 +151,9 @@ def test_what_many_gave_back_goes_out_in_its_old_order_when_all_of_it_is_committ
     rig.holds_store = True
     rig.feed(Tick(SET))
     assert the.left == 1 and other.positions("q") == ()
-    looks = 0
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal looks
-        looks += event == "call" and frame.f_code is Hands.end_return.__code__
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with CountedCalls() as calls:
         rig.acknowledge(1)
-    finally:
-        sys.setprofile(before)
-    assert looks == 1, "what is coming back still is looked through once for a queue"
+    assert calls.by_name["Hands.end_return"] == 1, (
+        "what is coming back still is looked through once for a queue"
+    )
     assert list(other.positions("q")) == in_hand

@@ -1,10 +1,6 @@
 """What is coming back to a queue holds back what is delivered behind it, and however much it is, finding that looks at few."""
 
-import sys
-from collections.abc import Callable
-from functools import partial
 from random import Random
-from types import FrameType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +9,7 @@ from lockstep.core.ids import QueuePosition
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from services.primary.core.hands import NO_BARRIER, Hands
+from tests.counted_work import CountedCalls
 from tests.unit.lockstep.core.history import Log, message
 
 LEVELS = (0, PRIORITY_DEFAULT, 7, 9)
@@ -27,23 +24,6 @@ def filled(count: int, priority: int = PRIORITY_DEFAULT) -> Queue:
     return queue
 
 
-def calls(do: Callable[[], object]) -> int:
-    """Of functions."""
-    count = 0
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        do()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
 def test_finding_what_is_delivered_first_of_what_comes_back_looks_at_as_few_however_much_that_is() -> None:
     looks = []
     for priority in (PRIORITY_DEFAULT, 9):
@@ -54,7 +34,9 @@ def test_finding_what_is_delivered_first_of_what_comes_back_looks_at_as_few_howe
             hands.end_return(positions[:TOGETHER])
             assert hands.barrier_in(priority) == positions[TOGETHER]
             hands.end_return(positions[TOGETHER : 2 * TOGETHER])
-            looks.append(calls(partial(hands.barrier_in, priority)))
+            with CountedCalls() as calls:
+                hands.barrier_in(priority)
+            looks.append(calls.total)
     assert max(looks) < 100
 
 
