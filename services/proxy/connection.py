@@ -70,7 +70,7 @@ class AmqpConnection:
         self._limits: ProxyLimits = worker.settings.limits
         self._frames = ClientFrames(self._limits.frame_bytes_max, lambda: self._owner.deliveries_sent)
         self._engine = Engine(self._limits)
-        self._room = OutputRoom(wire, self._limits.output_bytes_max)
+        self._room = OutputRoom(wire, worker.outputs, self._limits, self._refused)
         self._reading = Reading(wire)
         self._input_room = InputRoom(self._reading, worker.input_room)
         self._owner = LinkOwner(self, worker, self._room, self._input_room)
@@ -338,6 +338,9 @@ class AmqpConnection:
         _log.warning("peer=%s event=unreadable error=%r", self.peer, error)
         self.close(Condition(DECODE_ERROR, "a field that has no value of its type"))
 
+    def _refused(self, limit: str, text: str) -> None:
+        self._owner.refused(limit, text)
+
     def end_link(self, link: Link, condition: Condition) -> None:
         """Closes a link with a reason."""
         self._links.end_link(link, condition)
@@ -437,6 +440,7 @@ class AmqpConnection:
         for timer in self._timer, self._closer:
             if timer is not None:
                 timer.cancel()
+        self._room.release()
         self._engine.unbind()
         yield from self._links.release()
         self._engine.release()

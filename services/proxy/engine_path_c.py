@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cproton_ffi
 from cproton_ffi import ffi, lib
-from proton import Collector, Delivery, Event, Link, Transport
+from proton import Collector, Delivery, Event, Link, Session, Transport
 
 from services.proxy.engine_words import (
     OTHERS,
@@ -86,9 +86,14 @@ def _may_add_credit() -> bool:
 _MAY_ADD_CREDIT = _may_add_credit()
 
 
-def handle_of(link: Link) -> Handle:
-    """The handle of a link."""
-    return link._impl
+def handle_of(endpoint: Link | Session) -> Handle:
+    """The handle of a link or session."""
+    return endpoint._impl
+
+
+def session_of(link: Handle) -> Handle:
+    """The session that a link is in."""
+    return lib.pn_link_session(link)
 
 
 def push(transport: Transport, data: memoryview) -> int:
@@ -230,9 +235,9 @@ def unsettled(link: Handle) -> int:
     return lib.pn_link_unsettled(link)  # type: ignore[no-any-return]
 
 
-def unsent_bytes(link: Handle) -> int:
-    """Content that the engine holds for the link's session: the peer's window is closed, or it was not asked for output."""
-    return lib.pn_session_outgoing_bytes(lib.pn_link_session(link))  # type: ignore[no-any-return]
+def unsent_bytes(session: Handle) -> int:
+    """Content that the engine holds for a session: the peer's window is closed, or it was not asked for output."""
+    return lib.pn_session_outgoing_bytes(session)  # type: ignore[no-any-return]
 
 
 def is_settled(delivery: Handle) -> bool:

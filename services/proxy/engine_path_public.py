@@ -1,11 +1,11 @@
 """What the proxy does once per transfer, on Proton's public API: slower than `engine_path_c.py`, and good for every Proton.
 
-Law: the same functions with the same meaning. A handle is the Python object of a link or delivery.
+Law: the same functions with the same meaning. A handle is the Python object of a link, session or delivery.
 """
 
 from collections.abc import Iterator
 
-from proton import Collector, Delivery, Event, Link, Transport
+from proton import Collector, Delivery, Event, Link, Session, Transport
 
 from services.proxy.engine_words import (
     OTHERS,
@@ -20,9 +20,14 @@ from services.proxy.engine_words import (
 )
 
 
-def handle_of(link: Link) -> Handle:
-    """The handle of a link."""
-    return link
+def handle_of(endpoint: Link | Session) -> Handle:
+    """The handle of a link or session."""
+    return endpoint
+
+
+def session_of(link: Handle) -> Handle:
+    """The session that a link is in."""
+    return link.session
 
 
 def push(transport: Transport, data: memoryview) -> int:
@@ -149,9 +154,9 @@ def unsettled(link: Handle) -> int:
     return int(link.unsettled)
 
 
-def unsent_bytes(link: Handle) -> int:
-    """Content that the engine holds for the link's session: the peer's window is closed, or it was not asked for output."""
-    return int(link.session.outgoing_bytes)
+def unsent_bytes(session: Handle) -> int:
+    """Content that the engine holds for a session: the peer's window is closed, or it was not asked for output."""
+    return int(session.outgoing_bytes)
 
 
 def is_settled(delivery: Handle) -> bool:

@@ -119,8 +119,12 @@ class LinkOwner:
     # --- room ---
 
     def room(self, link: Handle) -> int:
-        """Bytes of messages that may wait to be written."""
+        """Bytes of messages that the engine may be given on a link."""
         return self._room.left(link)
+
+    def given(self, link: Handle, size: int) -> None:
+        """The engine was given so many."""
+        self._room.given(link, size)
 
     def held_up(self, link: HeldUp) -> None:
         """There is no room for what it has to send: it is told when there may be."""

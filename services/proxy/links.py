@@ -163,6 +163,7 @@ class Links:
                 del self._closing[link]
                 self._answer_close(link, is_close, None)
             yield
+        self._room.forget_session(path.handle_of(session))
         yield from self._sessions.end(session)
 
     # --- they begin ---

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 from services.proxy.arrivals import Arrivals
 from services.proxy.connection import AmqpConnection
+from services.proxy.output_room import ALWAYS_BYTES
 from services.proxy.security.identity import Identity
 from services.proxy.security.sasl_layer import SaslLayer, SaslState
 from services.proxy.surroundings import Surroundings
@@ -58,7 +59,8 @@ class ClientSocket(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         limits = self._worker.settings.limits
-        self._transport.set_write_buffer_limits(high=limits.output_bytes_max // 4)
+        # Less than what the connection may always have: whoever is held up hears that its socket has taken some.
+        self._transport.set_write_buffer_limits(high=min(limits.output_bytes_max, ALWAYS_BYTES) // 2)
         if self._takes_over is not None:
             self._takes_over()
         if not self._worker.arrivals.take(self):

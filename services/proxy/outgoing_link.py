@@ -49,6 +49,7 @@ class Owner(client_deliveries.Owner, Protocol):
     deliveries_sent: int
 
     def room(self, link: Handle) -> int: ...
+    def given(self, link: Handle, size: int) -> None: ...
     def held_up(self, link: "OutgoingLink") -> None: ...
     def touched(self, link: "OutgoingLink") -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
@@ -409,6 +410,7 @@ class OutgoingLink:
         if too_large:
             self._leave_to_others(too_large)
         if gave:
+            self._owner.given(handle, gave - len(self._rest))
             self._owner.wrote()
         return gave
 
@@ -417,6 +419,7 @@ class OutgoingLink:
         count = min(len(self._rest), _BIG_BYTES, self._owner.room(self._handle))
         if count > 0:
             path.go_on(self._handle, self._rest[:count])
+            self._owner.given(self._handle, count)
             self._leave(self._rest[count:])
             self._owner.wrote()
         if self._rest:

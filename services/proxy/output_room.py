@@ -1,15 +1,28 @@
-"""Room for messages to a client that reads slower than its credit says.
+"""Room for messages to clients that read slower than their credit says: what a worker holds of them has a limit.
 
-Law: what waits to be written has a limit; behind it the links hold their messages until they are told that there is room.
+Law: what the engine holds for a connection, over all of its sessions, and what waits for its socket are one sum. A session has no
+more of it than it leaves, nor has a connection of its worker's room; but some of that a connection may always have. So whoever
+takes what he was sent is sent more, however much is held for others, and whoever is held up waits for his own client to take
+some. Behind the limits links keep their messages until they are told that there is room.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
+from services.proxy.settings import ProxyLimits
 from services.proxy.steps import go_on
-from services.proxy.surroundings import Wire
+
+ALWAYS_BYTES = 64 * 1024
+"""What a connection may have of its worker's room in any case: enough to keep a client busy that takes it at once, and about what
+the connection itself takes."""
+
+
+class Wire(Protocol):
+    """What carries the bytes of the connection."""
+
+    def waiting_bytes(self) -> int: ...
 
 
 class HeldUp(Protocol):
@@ -18,12 +31,31 @@ class HeldUp(Protocol):
     def resume(self) -> None: ...
 
 
+class WorkerOutput:
+    """Lives as long as its worker, whose connections share it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.left = bytes_max
+        """Negative: there are connections that have what they may always have."""
+
+
 class OutputRoom:
     """Lives as long as its connection."""
 
-    def __init__(self, wire: Wire, bytes_max: int) -> None:
+    def __init__(
+        self, wire: Wire, shared: WorkerOutput, limits: ProxyLimits, refused: Callable[[str, str], None]
+    ) -> None:
+        """`refused`: is told which limit holds its links up, and a text about that."""
+        self.held = 0
+        """Bytes, as they were at the last look, and what the engine was given since."""
         self._wire = wire
-        self._bytes_max = bytes_max
+        self._shared = shared
+        self._limits = limits
+        self._refused = refused
+        self._waiting = 0
+        """Those of them that wait for the socket."""
+        self._sessions: dict[Handle, int] = {}
+        """The others, by the sessions that have any: the client's window is closed, or the engine was not asked for output."""
         self._held_up: dict[HeldUp, None] = {}
         self._to_tell: dict[HeldUp, None] = {}
         """Those of them that are told now, as many in a step as there is time for."""
@@ -33,11 +65,51 @@ class OutputRoom:
         """Nothing more is said to the client: there is no room any more."""
         self._is_closed = True
 
+    def release(self) -> None:
+        """Behind `close`: the engine and the wire are gone, with all that they had."""
+        self._sessions.clear()
+        self._hold(0)
+
     def left(self, link: Handle) -> int:
-        """Bytes of messages that may wait to be written to the client, beside those of the link's session that do."""
+        """Bytes of messages that the engine may be given on a link."""
         if self._is_closed:
             return 0
-        return self._bytes_max - self._wire.waiting_bytes() - path.unsent_bytes(link)
+        waiting = self._wire.waiting_bytes()
+        if waiting != self._waiting:
+            self._hold(self.held + waiting - self._waiting)
+            self._waiting = waiting
+        limits, held, mine = self._limits, self.held, self._sessions.get(path.session_of(link), 0)
+        of_session = limits.output_bytes_max - waiting - mine
+        of_connection = (limits.connection_output_bytes_max - held - mine) // 2
+        of_worker = max((self._shared.left - held) // 2, ALWAYS_BYTES - held)
+        room = min(of_session, of_connection, of_worker)
+        if room <= 0 < of_session:
+            limit = "connection_output_bytes_max" if of_connection <= 0 else "outputs_bytes_max"
+            self._refused(limit, f"{held} bytes of messages are sent to a client and not taken")
+        return room
+
+    def given(self, link: Handle, size: int) -> None:
+        """The engine was given so many bytes of messages on a link."""
+        session = path.session_of(link)
+        self._sessions[session] = self._sessions.get(session, 0) + size
+        self._hold(self.held + size)
+
+    def forget_session(self, session: Handle) -> None:
+        """It ends now, with all that the engine has for it."""
+        self._hold(self.held - self._sessions.pop(session, 0))
+
+    def _look(self) -> None:
+        """At what was taken meanwhile."""
+        self._waiting = held = self._wire.waiting_bytes()
+        if self._sessions:
+            unsent = {session: path.unsent_bytes(session) for session in self._sessions}
+            self._sessions = {session: size for session, size in unsent.items() if size}
+            held += sum(self._sessions.values())
+        self._hold(held)
+
+    def _hold(self, size: int) -> None:
+        self._shared.left += self.held - size
+        self.held = size
 
     def hold_up(self, link: HeldUp) -> None:
         """There is no room for what it has to send: it is told when there may be."""
@@ -52,6 +124,7 @@ class OutputRoom:
         """There may be room again. Answers whether some are still to be told of it, in another step."""
         if self._is_closed:
             return False
+        self._look()
         if not self._to_tell:
             if not self._held_up:
                 return False

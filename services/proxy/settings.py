@@ -62,7 +62,12 @@ class ProxyLimits:
     deliveries_bytes_max: int = 256 * 1024 * 1024
     """The same of all connections of one worker: a connection holds no more of it than it leaves."""
     output_bytes_max: int = 4 * 1024 * 1024
-    """What may wait to be written to a client; behind it its messages wait, for at most `hold_seconds`."""
+    """What may wait to be written to a client, with what one of its sessions has no window for; behind it its messages wait, for
+    at most `hold_seconds`."""
+    connection_output_bytes_max: int = 16 * 1024 * 1024
+    """The same over all sessions of a connection: a session has no more of it than it leaves."""
+    outputs_bytes_max: int = 256 * 1024 * 1024
+    """The same of all connections of one worker: a connection has no more of it than it leaves, but 64 KiB in any case."""
     hold_seconds: float = 5.0
     """Messages that a client has no credit or no room for any more go back to their queue after so long."""
     transactions_max: int = 200

@@ -8,6 +8,7 @@ from services.proxy.containers import Containers
 from services.proxy.delivery_room import WorkerDeliveries
 from services.proxy.input_room import WorkerRoom
 from services.proxy.nodes import Nodes
+from services.proxy.output_room import WorkerOutput
 from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 from services.proxy.security.users import Permissions
@@ -38,6 +39,7 @@ class Surroundings(Protocol):
     traffic: Traffic
     input_room: WorkerRoom
     deliveries: WorkerDeliveries
+    outputs: WorkerOutput
     refusals: LimitLog
 
     def keep(self, task: "asyncio.Task[None]") -> None: ...

@@ -21,6 +21,7 @@ from services.proxy.delivery_room import WorkerDeliveries
 from services.proxy.input_room import WorkerRoom
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
+from services.proxy.output_room import WorkerOutput
 from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 from services.proxy.security.mechanisms import sasl_layer
@@ -55,6 +56,7 @@ class Worker:
         self.traffic = Traffic()
         self.input_room = WorkerRoom(settings.limits.unanswered_bytes_max)
         self.deliveries = WorkerDeliveries(settings.limits.deliveries_bytes_max)
+        self.outputs = WorkerOutput(settings.limits.outputs_bytes_max)
         self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None

@@ -249,6 +249,9 @@ class Rig:
     def room(self, _: object) -> int:
         return 1 << 20 if self.is_read else 0
 
+    def given(self, _: object, size: int) -> None:
+        """`exchange` takes all of it."""
+
     def held_up(self, _: OutgoingLink) -> None:
         """The test resumes it."""
 

@@ -16,7 +16,7 @@ from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, LoopWatch
 from services.proxy import steps
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import HANDLE_IN_USE
-from services.proxy.output_room import OutputRoom
+from services.proxy.output_room import OutputRoom, WorkerOutput
 from services.proxy.reading import Reading
 from services.proxy.settings import ProxyLimits, ProxySettings
 from services.proxy.steps import go_on, in_steps
@@ -476,7 +476,10 @@ def test_links_that_wait_for_room_are_told_in_steps() -> None:
             use(0.002)
             self.told += 1
 
-    room, links = OutputRoom(Wire(), 1_000), [HeldUp() for _ in range(10)]
+    room, links = (
+        OutputRoom(Wire(), WorkerOutput(1_000), ProxyLimits(), lambda *_: None),
+        [HeldUp() for _ in range(10)],
+    )
     for link in links:
         room.hold_up(link)
     assert room.resume()
