@@ -29,7 +29,10 @@ class Garbage:
         self._collect_all()
 
     def collect(self) -> None:
-        """A test has ended."""
+        """A test has ended. Raises AssertionError if it has turned collections off and left it so."""
+        was_on = gc.isenabled()
+        gc.enable()
+        assert was_on, "nothing is collected any more: garbage collection is off behind this test"
         if gc.get_count()[2] < COLLECTIONS_MIN:
             return
         gc.collect()

@@ -49,10 +49,22 @@ class Report:
 def run(options: Options, parts: Parts | None = None, traced: frozenset[SetName] | None = None) -> Report:
     """Simulate one seed to its end; `traced`: print what happens in these sets."""
     began = time.process_time()
-    gc.disable()  # a run's objects live until its end; looking for garbage among them costs a tenth of the time
+    report = Report(options.seed)
+    gc.disable()  # A run's objects live until its end; looking for garbage among them costs a tenth of the time.
+    try:
+        _simulate(options, parts, traced, report)
+    finally:
+        # The first that looks for garbage behind this finds all of the run among what is new.
+        gc.enable()
+    report.real_seconds = time.process_time() - began
+    return report
+
+
+def _simulate(
+    options: Options, parts: Parts | None, traced: frozenset[SetName] | None, report: Report
+) -> None:
     world = World(options, parts)
     world.traced = traced
-    report = Report(options.seed)
     try:
         _safety(world)
         moving = _liveness(world)
@@ -64,9 +76,6 @@ def run(options: Options, parts: Parts | None = None, traced: frozenset[SetName]
     except PromiseBroken as broken:
         report.broken.append(f"{broken} (at {world.loop.now_us / 1e6:.6f} s)")
     summarise(world, report)
-    gc.enable()
-    report.real_seconds = time.process_time() - began
-    return report
 
 
 def _safety(world: World) -> None:

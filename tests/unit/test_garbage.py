@@ -60,3 +60,10 @@ def test_what_was_set_aside_is_collected_when_there_is_much_more_of_it(garbage: 
         made.extend([number] for number in range(MANY))
         garbage.collect()
     assert knot() is None
+
+
+def test_a_test_that_leaves_collections_off_fails_and_the_next_one_has_them(garbage: Garbage) -> None:
+    gc.disable()
+    with pytest.raises(AssertionError, match="off"):
+        garbage.collect()
+    assert gc.isenabled()
