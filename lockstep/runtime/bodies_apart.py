@@ -17,15 +17,7 @@ from lockstep.core.commands import OutgoingMessage
 from lockstep.core.server_messages import DeliveredMessage
 from lockstep.runtime.big_bytes import PART_BYTES, copied
 from lockstep.runtime.turns import LeftToThread
-from lockstep.runtime.wire import (
-    FIXED_BYTES,
-    LENGTH_DELIMITED,
-    PIECES_BYTES_MIN,
-    VARINT,
-    Serialized,
-    read_varint,
-    varint,
-)
+from lockstep.runtime.wire import PIECES_BYTES_MIN, Serialized, field_at, length_tag, varint
 
 LOOKED_BYTES_MIN = 1 << 20
 """A smaller message is a parser's work: its copies cost no more than to look for what is big."""
@@ -197,18 +189,10 @@ class _Look:
         Raises `_NotLookedAt`, `IndexError` and `KeyError`.
         """
         self._left -= 1
-        tag, at = read_varint(self._data, at)
-        kind, number, behind = tag & 7, 0, at
-        if kind == LENGTH_DELIMITED:
-            size, at = read_varint(self._data, at)
-            number, behind = tag >> 3, at + size
-        elif kind == VARINT:
-            _, behind = read_varint(self._data, at)
-        else:
-            behind = at + FIXED_BYTES[kind]
-        if behind > end or self._left < 0:
+        found = field_at(self._data, at)
+        if found[2] > end or self._left < 0:
             raise _NotLookedAt
-        return number, at, behind
+        return found
 
     def without_bodies(
         self, at: int, end: int, table: _Table
@@ -250,4 +234,4 @@ class _Look:
 
 
 def _tag(number: int) -> bytes:
-    return varint(number << 3 | LENGTH_DELIMITED)
+    return varint(length_tag(number))

@@ -12,22 +12,14 @@ from google.protobuf.message import DecodeError
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueueId, SessionKey, SetName
 from lockstep.core.replication import HELD_IN_ONE, HandedOver, HeldMessages, OpenProgress
-from lockstep.runtime.wire import (
-    FIXED_BYTES,
-    LENGTH_DELIMITED,
-    VARINT,
-    Serialized,
-    parse,
-    read_varint,
-    varint,
-)
+from lockstep.runtime.wire import Serialized, field_at, length_tag, parse, read_varint, varint
 from lockstep.wire.v1 import primary_pb2
 
 _Response = primary_pb2.SubscribeResponse
 
 
 def _tag(descriptor: Descriptor, field: str) -> int:
-    return descriptor.fields_by_name[field].number << 3 | LENGTH_DELIMITED
+    return length_tag(descriptor.fields_by_name[field].number)
 
 
 _TAG = _tag(_Response.DESCRIPTOR, "handed_over")
@@ -134,18 +126,10 @@ def _place_of(data: bytes | memoryview) -> tuple[int, int] | None:
 
 def _behind_field(data: bytes | memoryview, at: int) -> int:
     """Where the field there ends. Raises `IndexError` and `KeyError`."""
-    tag, at = read_varint(data, at)
-    kind = tag & 7
-    if kind == LENGTH_DELIMITED:
-        size, at = read_varint(data, at)
-        at += size
-    elif kind == VARINT:
-        _, at = read_varint(data, at)
-    else:
-        at += FIXED_BYTES[kind]
-    if at > len(data):
+    _, _, behind = field_at(data, at)
+    if behind > len(data):
         raise IndexError("it is cut short")
-    return at
+    return behind
 
 
 def handed_over_in(

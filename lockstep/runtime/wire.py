@@ -47,9 +47,9 @@ class BytesWithin:
         outer = descriptor.fields_by_name[embedded]
         assert outer.message_type is not None, f"{embedded} is no message"
         inner = [outer.message_type.fields_by_name[field] for field in fields]
-        self._tag = outer.number << 3 | LENGTH_DELIMITED
+        self._tag = length_tag(outer.number)
         self._head = varint(self._tag)
-        self._places = {one.number << 3 | LENGTH_DELIMITED: place for place, one in enumerate(inner)}
+        self._places = {length_tag(one.number): place for place, one in enumerate(inner)}
         """Of the fields, by the tags of their values."""
         self._value_heads = [varint(tag) for tag in self._places]
         self._values_of = [attrgetter(f"{embedded}.{field}") for field in fields]
@@ -156,6 +156,25 @@ def varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+def length_tag(number: int) -> int:
+    """Of a field that begins with its size."""
+    return number << 3 | LENGTH_DELIMITED
+
+
+def field_at(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
+    """Of the field there: its number if it begins with its size, or else 0; where its content begins, and where it ends, perhaps
+    behind all that is here. Raises `IndexError` and `KeyError` for what is no field.
+    """
+    tag, at = read_varint(data, at)
+    kind = tag & 7
+    if kind == LENGTH_DELIMITED:
+        size, at = read_varint(data, at)
+        return tag >> 3, at, at + size
+    if kind == VARINT:
+        return 0, at, read_varint(data, at)[1]
+    return 0, at, at + FIXED_BYTES[kind]
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
