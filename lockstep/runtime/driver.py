@@ -19,7 +19,7 @@ from lockstep.core.clock import Now
 from lockstep.core.effects import AnyEffect, Halt, Note, TakeApart, WakeAt
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import AnyInput, Tick, Woken
-from lockstep.core.pieces import PIECE_COST
+from lockstep.core.pieces import PIECE_COST, do_piece
 from lockstep.runtime.clock import read_now
 from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, is_written_down, write_down
@@ -276,14 +276,8 @@ class Driver:
 
     def _take_apart_on(self) -> None:
         """A piece of what is left behind, one after the other."""
-        left_behind, cost = self._left_behind, 0
-        while left_behind and cost < PIECE_COST:
-            step = next(left_behind[0], None)
-            if step is None:
-                left_behind.popleft()
-            else:
-                cost += step
-        if left_behind:
+        do_piece(self._left_behind, PIECE_COST)
+        if self._left_behind:
             asyncio.get_running_loop().call_later(TAKE_APART_PAUSE_SECONDS, self._take_apart_on)
 
     def _log_note(self, effect: Note) -> None:
