@@ -137,10 +137,9 @@ class EpochTable:
 
 def rival_epoch(one: LogOutline, other: LogOutline) -> Epoch | None:
     """The first epoch that has begun twice, once in each of two logs; None: there is none, as far as their tables tell."""
-    firsts, reigns = dict(one.epochs[1:]), dict(one.reigns)
+    firsts = dict(one.epochs[1:])
     moved = {epoch for epoch, first in other.epochs[1:] if firsts.get(epoch, first) != first}
-    rivals = {epoch for epoch, reign in other.reigns if reigns.get(epoch, reign) != reign}
-    return min(moved | rivals, default=None)
+    return min(moved | _under_two(one, other), default=None)
 
 
 def agreement(one: LogOutline, other: LogOutline) -> LogIndex:
@@ -151,8 +150,7 @@ def agreement(one: LogOutline, other: LogOutline) -> LogIndex:
     behind, as far as their tables tell. A table may begin late where a snapshot replaced the log's beginning; below that its
     owner agrees with whoever agrees at it.
     """
-    reigns = dict(one.reigns)
-    rivals = {epoch for epoch, reign in other.reigns if reigns.get(epoch, reign) != reign}
+    rivals = _under_two(one, other)
     late, early = _spans(one.epochs, one.end), _spans(other.epochs, other.end)
     if not late or not early:
         return LogIndex(0)
@@ -168,6 +166,12 @@ def agreement(one: LogOutline, other: LogOutline) -> LogIndex:
             break
         agreed = min(ours[2], theirs[2])
     return agreed
+
+
+def _under_two(one: LogOutline, other: LogOutline) -> set[Epoch]:
+    """Epochs that each of two logs has from another primary, as far as both reigns are known."""
+    reigns = dict(one.reigns)
+    return {epoch for epoch, reign in other.reigns if reigns.get(epoch, reign) != reign}
 
 
 def _spans(starts: EpochStarts, end: LogIndex) -> list[tuple[Epoch, LogIndex, LogIndex]]:
