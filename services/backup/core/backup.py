@@ -200,8 +200,7 @@ class BackupCore:
         self._following.leave()
         if memory.is_settling:
             # A part of it, which nobody can go on with.
-            memory.have(None)
-            memory.is_whole = False
+            memory.lose()
         memory.void_joining()
         self._store.stop_loading()
         # They would live on in what they refer to: a state is cleared by nobody while one is that clears it.

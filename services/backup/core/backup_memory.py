@@ -129,6 +129,11 @@ class BackupMemory:
             self.effects.append(TakeApart(self.set_name, self.copy.take_apart()))
         self.copy = copy
 
+    def lose(self) -> None:
+        """There is none any more."""
+        self.have(None)
+        self.is_whole = False
+
     def stop_joining(self) -> None:
         """The snapshot that the primary is sending is void, if there is one."""
         self.void_joining()
@@ -142,8 +147,7 @@ class BackupMemory:
     def drop(self) -> None:
         """It does not go with the disk, or with the log, any more."""
         self.has_been_lost = self.has_been_lost or self.copy is not None
-        self.have(None)
-        self.is_whole = False
+        self.lose()
 
     def become_damaged(self, reason: str) -> None:
         """The disk cannot be gone on with (R10)."""

@@ -136,8 +136,7 @@ class Following:
             return
         if accepted.is_snapshot_whole:
             memory.note("whole snapshot", f"at {accepted.snapshot_index}")
-            memory.have(None)
-            memory.is_whole = False
+            memory.lose()
             memory.durable_end = LogIndex(0)
             memory.is_installing = True
             memory.effects.append(self._store.begin_install(accepted))

@@ -83,8 +83,7 @@ class OwnStore:
         """Begin again with a new disk in place of the damaged one."""
         memory = self._memory
         assert memory.opened is not None, "the store has said which disk is damaged"
-        memory.have(None)
-        memory.is_whole = False
+        memory.lose()
         memory.state = BackupState.OPENING
         memory.effects.append(self._words.set_aside(memory.opened.disk))
 
