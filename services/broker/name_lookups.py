@@ -10,6 +10,7 @@ import logging
 
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.runtime.etcd import OPERATIONS_MAX, EtcdClient
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.process import spawn
 
 _log = logging.getLogger("lockstep.broker")
@@ -25,6 +26,7 @@ class NameLookups:
         self._etcd = etcd
         self._waiting: dict[str, asyncio.Future[bytes | None]] = {}
         self._reading: asyncio.Task[None] | None = None
+        self._refusals = LimitLog(_log)
 
     async def value(self, key: str) -> bytes | None:
         """The value of a key of the directory; None: there is none. Raises `Rejected` UNAVAILABLE: etcd does not answer, or too
@@ -33,6 +35,7 @@ class NameLookups:
         if answer is None:
             if len(self._waiting) >= WAITING_MAX:
                 text = f"{len(self._waiting)} names are being looked up: ask again"
+                self._refusals.refused("name_lookups_max", text)
                 raise Rejected(ErrorCode.UNAVAILABLE, text)
             answer = self._waiting[key] = asyncio.get_running_loop().create_future()
         if self._reading is None or self._reading.done():

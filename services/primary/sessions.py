@@ -39,6 +39,7 @@ from lockstep.core.server_messages import (
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.rpc import Context, hear, read, service, stream_stream
 from lockstep.runtime.serving import ServingRight, ServingRights
@@ -153,11 +154,14 @@ class SessionsService:
         rights: ServingRights,
         candidates: Callable[[SetName], Sequence[str]],
         stall_seconds: float = CLIENT_STALL_SECONDS,
+        streams_max: int = CLIENT_STREAMS_MAX,
     ) -> None:
         self._driver = driver
         self._rights = rights
         self._candidates = candidates
         self._stall_seconds = stall_seconds
+        self._streams_max = streams_max
+        self._refusals = LimitLog(_log)
         self._long = LongRequests(driver)
         self._streams: dict[int, _ClientStream] = {}
         self._is_watching = False
@@ -210,8 +214,10 @@ class SessionsService:
         if self._driver.core(set_name) is None:
             await self._refuse(context, set_name)
             return
-        if len(self._streams) >= CLIENT_STREAMS_MAX:
-            raise Rejected(ErrorCode.UNAVAILABLE, "too many client streams", limit=CLIENT_STREAMS_MAX)
+        if len(self._streams) >= self._streams_max:
+            text = f"{len(self._streams)} streams of clients are open"
+            self._refusals.refused("client_streams_max", f"set={set_name} {text}")
+            raise Rejected(ErrorCode.UNAVAILABLE, text, limit=self._streams_max)
         unheard = self._long.unheard(set_name)
         unheard.bytes += len(data)
         stream = _ClientStream(set_name, self._driver.new_stream(), unheard=unheard, context=context)

@@ -64,6 +64,7 @@ class Owner(Protocol):
     def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None: ...
     def forget_target(self, target: Target) -> None: ...
     def take_partial(self, size: int) -> bool: ...
+    def refused(self, limit: str, text: str) -> None: ...
     def wrote(self) -> None: ...
     def give_up(self, error: LockstepError) -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
@@ -214,10 +215,13 @@ class IncomingLink:
     def _collect(self, data: bytes) -> bool:
         self._parts.append(data)
         self._parts_bytes += len(data)
-        has_room = self._owner.take_partial(len(data))
-        if has_room and self._parts_bytes <= self._message_bytes_max + _OVERHEAD:
+        if not self._owner.take_partial(len(data)):
+            text = "too many bytes of unfinished messages"
+        elif self._parts_bytes <= self._message_bytes_max + _OVERHEAD:
             return True
-        text = f"a message of more than {self._message_bytes_max} bytes, or too many unfinished ones"
+        else:
+            text = f"a message of more than {self._message_bytes_max} bytes"
+            self._owner.refused("message_bytes_max", text)
         self._owner.end_link(self._link, Condition(MESSAGE_SIZE_EXCEEDED, text))
         return False
 

@@ -12,7 +12,7 @@ def refusal_of(
     """None: they may be. `count`: how many there are in all, if these are not all."""
     if max(count, len(participants)) > limits.participants_max:
         message = f"a transaction has at most {limits.participants_max} participants"
-        return Refusal(request, ErrorCode.TOO_LARGE, message)
+        return Refusal(request, ErrorCode.TOO_LARGE, message, "participants_max")
     if any(not 1 <= len(name.encode()) <= limits.name_bytes_max for name in participants):
         message = f"the name of a participant has 1 to {limits.name_bytes_max} bytes"
         return Refusal(request, ErrorCode.INVALID_ARGUMENT, message)

@@ -13,7 +13,7 @@ from lockstep.core.commands import (
     CommitCommand,
     SettleCommand,
 )
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
 from lockstep.core.records import CommandRef, RejectCommand
 from lockstep.core.requests import Heard
@@ -199,6 +199,7 @@ class Clients:
             self._push_back(stream, message.number, ErrorCode.UNAVAILABLE, text)
         else:
             text = "too many requests wait behind a command that needs the cluster's directory, or the store"
+            self._context.note_refusal(LimitReached("backlog_messages_max", ErrorCode.UNAVAILABLE, text))
             self._streams.tell_now(stream.number, self._streams.ended(ErrorCode.UNAVAILABLE, text))
             self._streams.close(stream.number)
 

@@ -195,6 +195,7 @@ def _browse_later(
 
     if read_back.is_full:
         text = "too many readers of long queues"
+        context.note_refusal(LimitReached("readings_waiting_max", ErrorCode.UNAVAILABLE, text))
         streams.tell(
             stream.number,
             lambda: BrowseAnswer(

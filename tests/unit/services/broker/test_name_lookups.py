@@ -99,11 +99,15 @@ async def test_without_etcd_nobody_is_told_that_a_name_is_free(scene: Scene) -> 
     assert await scene.lookups.value("k") is None, "and the next question is asked"
 
 
-async def test_questions_beyond_the_limit_are_told_to_come_again(scene: Scene) -> None:
+async def test_questions_beyond_the_limit_are_told_to_come_again_and_are_a_line(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     await scene.ask("busy")
     asked = await scene.ask(*(f"k{number}" for number in range(name_lookups.WAITING_MAX)))
-    with pytest.raises(Rejected, match="ask again") as error:
-        await scene.lookups.value("one more")
-    assert error.value.code is ErrorCode.UNAVAILABLE
+    for key in ("one more", "and another"):
+        with pytest.raises(Rejected, match="ask again") as error:
+            await scene.lookups.value(key)
+        assert error.value.code is ErrorCode.UNAVAILABLE
+    assert len([line for line in caplog.messages if "limit=name_lookups_max " in line]) == 1
     scene.etcd.may_answer.set()
     await asyncio.gather(*asked)

@@ -812,6 +812,7 @@ def test_what_is_too_much_is_refused() -> None:
     rig = Rig(limits=CoordinatorLimits(participants_max=2, transactions_max=1))
     answer = rig.answers[rig.commit(3)]
     assert isinstance(answer, Refusal) and answer.code is ErrorCode.TOO_LARGE
+    assert answer.limit == "participants_max"
     busy = Rig(limits=CoordinatorLimits(transactions_max=0))
     answer = busy.answers[busy.commit()]
     assert isinstance(answer, Refusal) and answer.code is ErrorCode.UNAVAILABLE

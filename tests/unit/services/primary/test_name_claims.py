@@ -164,6 +164,7 @@ def test_a_flood_of_requests_behind_a_claim_ends_its_stream() -> None:
     client.say(*[Describe(number) for number in range(4)])
     assert client.heard_of(SessionEnded)[0].code is ErrorCode.UNAVAILABLE
     assert client.is_closed
+    assert [note.limit for note in rig.notes if note.limit] == ["backlog_messages_max"]
 
 
 def test_a_name_that_a_dead_primary_left_in_the_directory_is_given_back() -> None:

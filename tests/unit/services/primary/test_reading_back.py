@@ -169,6 +169,7 @@ def test_too_many_browsers_are_turned_away() -> None:
         client.say(Browse(number, "q", after, 1000))
     codes = [answer.code for answer in client.heard if isinstance(answer, BrowseAnswer)]
     assert codes == [ErrorCode.UNAVAILABLE]
+    assert [note.limit for note in rig.notes if note.limit] == ["readings_waiting_max"]
     while rig.readings:
         rig.read()
     codes = [answer.code for answer in client.heard if isinstance(answer, BrowseAnswer)]

@@ -120,3 +120,19 @@ async def test_a_write_that_is_not_taken_ends_its_stream_alone() -> None:
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
     assert service.streams == 0
+
+
+async def test_a_stream_too_many_is_refused_and_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Driver()
+    driver.host(SET, Core())
+    service = SessionsService(driver, ServingRights(), lambda _: (), streams_max=1)
+    first = asyncio.ensure_future(service._open(Deaf(takes=True)))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    for _ in range(2):
+        with pytest.raises(Rejected) as refused:
+            await service._open(Deaf(takes=True))  # type: ignore[arg-type]
+        assert refused.value.code is ErrorCode.UNAVAILABLE
+    assert len([line for line in caplog.messages if "limit=client_streams_max " in line]) == 1
+    assert service.streams == 1
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)

@@ -105,6 +105,21 @@ async def test_unfinished_messages_that_are_too_much_end_their_link_and_are_a_li
         assert len(lines(caplog, "partial_bytes_max")) == 1
 
 
+async def test_a_message_in_parts_that_is_too_big_ends_its_link_and_is_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        serving(ProxyLimits(message_bytes_max=1000)) as proxy,
+        await RawClient.begun(proxy.address) as greedy,
+    ):
+        await greedy.attach_sender("sender", "queue")
+        greedy.transfer(bytes(100_000), more=True)
+        assert (await greedy.expect("detach")).condition == "amqp:link:message-size-exceeded"
+        (line,) = lines(caplog, "message_bytes_max")
+        assert "more than 1000 bytes" in line and "container" in line
+        assert not lines(caplog, "partial_bytes_max")
+
+
 class SlowNames(StubSession):
     """Every look-up waits until it may go on."""
 
