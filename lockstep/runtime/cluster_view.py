@@ -174,12 +174,16 @@ class ClusterView:
         revision: int,
         names: dict[tuple[str, str], SetName] | None = None,
         stamps_before: int | None = None,
+        seen_before: int = 0,
     ) -> list[AnyInput]:
         """Everything under the cluster's prefix, read at one revision, but for `names`, which were found in it before; returns
         what all sets should hear. `stamps_before`: `stamps_revision` when it was asked for; stamps that this process has put
-        since then, behind `revision`, stay. None: just now.
+        since then, behind `revision`, stay. None: just now. `seen_before`: `etcd_revision` when it was asked for; an etcd that
+        answers with less was set back, and what it had of the sets since is not there any more.
         """
         by_set: dict[SetName, list[Entry]] = {name: [] for name in self.sets}
+        if revision < seen_before:
+            self.sets = {}
         self.members, self.running, self.directory = {}, {}, names or {}
         before, stamps, stamps_revision = self.lineage, self.stamps_value, self.stamps_revision
         is_put_meanwhile = stamps_before is not None and stamps_before != stamps_revision

@@ -56,14 +56,14 @@ class EtcdWatcher:
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
     async def _read_all(self) -> int:
-        stamps_before = self._view.stamps_revision
+        stamps_before, seen_before = self._view.stamps_revision, self._view.etcd_revision
         entries, revision = await self._etcd.get_prefix(self._view.keys.prefix)
         others: list[Entry] = []
         names: dict[tuple[str, str], SetName] = {}
         for at in range(0, len(entries), ENTRIES_AT_ONCE):
             others += self._view.names_in(entries[at : at + ENTRIES_AT_ONCE], names)
             await asyncio.sleep(0)
-        self._heard(self._view.read_all(others, revision, names, stamps_before))
+        self._heard(self._view.read_all(others, revision, names, stamps_before, seen_before))
         self._has_read.set()
         return revision
 

@@ -127,8 +127,8 @@ async def kill(cluster: LocalCluster) -> None:
     cluster.etcd.kill()
 
 
-async def restore(directory: Path, snapshot: Path) -> None:
-    """As etcd's own tool does it; then others write to it, for themselves."""
+async def restore(directory: Path, snapshot: Path, passing: int = PASSING) -> None:
+    """As etcd's own tool does it; then others write to it, for themselves, `passing` times."""
     member = json.loads((directory / "member.json").read_text())
     peer = f"http://127.0.0.1:{member['peer_port']}"
     data = directory / "member-data"
@@ -139,7 +139,7 @@ async def restore(directory: Path, snapshot: Path) -> None:
     )
     process = await EtcdProcess.start(directory)
     async with EtcdClient(process.endpoint) as etcd:
-        for _ in range(PASSING):
+        for _ in range(passing):
             await etcd.transact([], [Put("/elsewhere", b"")])
     await process.stop()
 
@@ -206,3 +206,60 @@ async def test_no_abort_is_presumed_in_a_restored_etcd_and_operators_find_the_wa
                 [b"of both"],
                 [b"of both"],
             )
+
+
+@pytest.mark.parametrize("is_rebuilt", [True, False])
+async def test_brokers_that_live_through_a_restore_go_on_by_an_operators_word_and_are_not_restarted(
+    is_rebuilt: bool, tmp_path: Path
+) -> None:
+    """They have seen revisions that this etcd does not come to. `is_rebuilt`: all are there, and the map is rebuilt; or two
+    machines are lost, and the loss is accepted of what only they had.
+    """
+    snapshot = tmp_path / "snapshot"
+    async with deployed(tmp_path / "cluster", sets={"east": SETS["east"]}) as deployment:
+        cluster = deployment.cluster
+        assert cluster.etcd is not None
+        async with EtcdClient(cluster.etcd.endpoint) as etcd, deployment.client() as client:
+            async with client.session() as session:
+                await session.declare_queue("east-in", set_name="east")
+                await session.publish("east-in", [b"1"])
+            stamp = await until_stamped(etcd, None)
+            await etcdctl("snapshot", "save", str(snapshot), f"--endpoints={cluster.etcd.endpoint}")
+            await client.administration.promote("east", "B2")
+            for _ in range(PASSING):
+                await etcd.transact([], [Put("/elsewhere", b"")])
+            await until_stamped(etcd, await until_stamped(etcd, stamp))
+            await deployment.until_in_sync()
+        cluster.etcd.kill()
+        for name in () if is_rebuilt else ("B1", "B2"):
+            await cluster.brokers[name].broker.kill()
+            await cluster.brokers[name].store.kill()
+            shutil.rmtree(cluster.directory / name / "store")
+        await restore(tmp_path / "cluster" / "etcd", snapshot, passing=0)
+        await cluster.start_etcd()
+
+        await deployment.until(
+            "who lives says that etcd was set back, and nobody leads",
+            lambda status: (
+                all(
+                    "rebuild-map" in replica.trouble
+                    for answer in status.brokers.values()
+                    if answer is not None
+                    for replica in answer.replicas
+                )
+                and not any(one.is_led for one in status.view.sets)
+            ),
+        )
+        words = (
+            ("cluster", "rebuild-map", "--rebuild")
+            if is_rebuilt
+            else ("cluster", "recover", "east", "B3", "--accept-data-loss")
+        )
+        status, _, err = await lockstep(deployment, *words)
+        assert status == 0, err
+        if not is_rebuilt:
+            await cluster.start_store("B1")
+            await cluster.start_broker("B1")
+        await deployment.until_in_sync(3 if is_rebuilt else 2)
+        async with deployment.client() as client:
+            assert await bodies(client, "east") == [b"1"]

@@ -211,7 +211,7 @@ class BrokerEtcd:
         )
         self._broker.feed(PresencesSeen(set_name, seen))
 
-    def _reread(self, set_name: SetName, then: Callable[[], None]) -> None:
+    def read_again(self, set_name: SetName, then: Callable[[], None]) -> None:
         """Read the set's keys until that succeeds, feed them, then call `then`."""
         prefix = f"{self._keys.sets}{set_name}/"
 
@@ -222,7 +222,7 @@ class BrokerEtcd:
 
         def take(result: object) -> None:
             if result is IN_DOUBT:
-                self._world.loop.after(REREAD_US, self._reread, set_name, then)
+                self._world.loop.after(REREAD_US, self.read_again, set_name, then)
                 return
             assert isinstance(result, tuple)
             revision, found = result
@@ -522,7 +522,7 @@ class BrokerEtcd:
                 verdict = Verdict.IN_DOUBT if result is IN_DOUBT else Verdict.FAILED
                 self._world.branches.reach(f"etcd transaction {verdict.value}")
                 answer = SwapAnswered(set_name, request, verdict, 0)
-                self._reread(set_name, lambda: self._broker.feed(answer))
+                self.read_again(set_name, lambda: self._broker.feed(answer))
             else:
                 assert isinstance(result, int)
                 self._broker.feed(SwapAnswered(set_name, request, Verdict.DONE, result))

@@ -233,7 +233,7 @@ class World:
             if process.is_alive and process.etcd.generation != generation:
                 self.loop.after(10 * MS, tell, generation)
             elif process.is_alive:
-                process.feed(AcceptDataLoss(set_name))
+                process.etcd.read_again(set_name, lambda: process.feed(AcceptDataLoss(set_name)))
 
         generation = self.etcd.execute(change)
         if generation:

@@ -76,7 +76,10 @@ class Candidate:
         """R7: only while nobody leads; answers whether it is so. Forgotten as soon as somebody does, seen or not: given up is
         what the present epoch had, and nothing of a later one.
         """
-        set_map, is_accepted = self._facts.set_map, not self._facts.is_led
+        is_accepted = not self._facts.is_led
+        if is_accepted:
+            self._facts.take_shown()
+        set_map = self._facts.set_map
         self._loss_accepted_in = set_map.epoch if set_map is not None and is_accepted else None
         self._is_damage_accepted = is_accepted
         return is_accepted

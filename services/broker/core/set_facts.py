@@ -36,9 +36,9 @@ class SetFacts:
         """The last generation in which the disk knew more than etcd had."""
         self._found_lost: set[Stamp] = set()
         """The stamps that it lacked then."""
-        self._said_set_back = False
-        """etcd did, when it was seen last."""
         self._map_bytes = b""
+        self._shown: MapSeen | None = None
+        """What etcd showed last in the place of the entry, which is newer: it is on its way, or etcd was set back behind it."""
         self.lease_holder: Incarnation | None = None
         self.is_lease_key_known = False
         self.presences: dict[BrokerId, tuple[Incarnation, int]] = {}
@@ -73,20 +73,32 @@ class SetFacts:
             self._stamp = given.stamps.newest
         elif not given.stamps.lacks(self._stamp):
             self._stamp = given.stamps.newest or self._stamp
-        said, self._said_set_back = self._said_set_back, given.is_set_back
+        said, self.is_set_back = self.is_set_back, given.is_set_back
+        self._etcd_revision = given.etcd_revision
         if is_same and said and not given.is_set_back:
             self._judge_again(given)
         if is_old and given.set_map is not None:
             # Accepted loss changes the generation and no entry: one that this process has written is newer than what was seen.
+            self._shown = given
             return False
-        self.set_map, self.revision = given.set_map, given.mod_revision
-        self._map_bytes = given.map_bytes
-        self._etcd_revision, self.is_set_back = given.etcd_revision, given.is_set_back
+        self._take(given)
         return True
+
+    def take_shown(self) -> None:
+        """The entry is the one that etcd shows, and no newer one: an operator has said what becomes of the set in this etcd,
+        which was set back if it lacks what this process knows.
+        """
+        if self._shown is not None:
+            self._take(self._shown)
+
+    def _take(self, given: MapSeen) -> None:
+        self.set_map, self.revision, self._map_bytes = given.set_map, given.mod_revision, given.map_bytes
+        self._shown = None
 
     def written(self, set_map: SetMap, revision: int) -> None:
         """This process has written the entry."""
         self.set_map, self.revision, self._map_bytes = set_map, revision, set_map.encode()
+        self._shown = None
 
     def lease_key_seen(self, given: LeaseKeySeen) -> None:
         self.lease_holder, self.is_lease_key_known = given.holder, True

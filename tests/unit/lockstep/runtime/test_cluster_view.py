@@ -68,6 +68,21 @@ def test_a_read_older_than_an_event_is_dropped() -> None:
     view.apply([put_map(9, epoch=4)])
     assert view.read_set(ORDERS, [entry(KEYS.set_map(ORDERS), set_map(3).encode(), 8)], 8) == []
     assert view.set_map(ORDERS) == set_map(4)
+    view.read_all([entry(KEYS.set_map(ORDERS), set_map(3).encode(), 8)], 8, seen_before=7)
+    assert view.set_map(ORDERS) == set_map(4)
+
+
+def test_what_an_etcd_that_was_set_back_has_of_a_set_is_taken_for_what_there_is() -> None:
+    view, generation = ClusterView(KEYS), entry(KEYS.generation, b"g1", 1)
+    view.read_all([generation, put_map(5, epoch=1).entry], 9)
+    view.apply([put_map(40, epoch=2), PutEvent(entry(KEYS.set_lease(ORDERS), b"i2", 40))])
+    old = [generation, put_map(5, epoch=1).entry]
+    map_seen, *others = view.read_all(old, 20, seen_before=view.etcd_revision)
+    assert isinstance(map_seen, MapSeen) and (map_seen.set_map, map_seen.mod_revision) == (set_map(1), 5)
+    assert others == [LeaseKeySeen(ORDERS, None), PresencesSeen(ORDERS, ())]
+    assert [one.set_map for one in view.apply([put_map(21, epoch=7)]) if isinstance(one, MapSeen)] == [
+        set_map(7)
+    ]
 
 
 def test_a_set_that_a_full_read_does_not_find_any_more_is_gone() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import replace
 from typing import cast
 
 from lockstep.core.cluster_map import Keys, SetMap
@@ -11,7 +12,7 @@ from lockstep.core.inputs import AnyInput, MapSeen
 from lockstep.core.stamps import NO_STAMPS, Stamp
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView
-from lockstep.runtime.etcd import Entry, EtcdClient, WatchBatch, WatchLost
+from lockstep.runtime.etcd import Entry, EtcdClient, PutEvent, WatchBatch, WatchLost
 from lockstep.runtime.etcd_watcher import ENTRIES_AT_ONCE, EtcdWatcher
 
 KEYS = Keys("test")
@@ -59,10 +60,11 @@ class View(ClusterView):
         revision: int,
         names: dict[tuple[str, str], SetName] | None = None,
         stamps_before: int | None = None,
+        seen_before: int = 0,
     ) -> list[AnyInput]:
         found = list(entries)
         self.looked_at.append(len(found))
-        return super().read_all(found, revision, names, stamps_before)
+        return super().read_all(found, revision, names, stamps_before, seen_before)
 
 
 async def test_very_many_names_are_read_in_turns() -> None:
@@ -103,6 +105,29 @@ async def test_a_stamp_that_was_put_before_all_is_read_and_is_not_there_was_lost
     view.stamps_put(stamps.encode(), 10)
     await read(Etcd(), view)
     assert view.is_stamp_lost
+
+
+async def test_an_etcd_that_answers_with_less_than_was_seen_before_was_set_back_and_is_taken_as_it_is() -> (
+    None
+):
+    view, etcd = ClusterView(KEYS), Etcd()
+    (entry,) = (one for one in etcd.entries if one.key == KEYS.set_map(ORDERS))
+    later = Entry(entry.key, replace(SetMap.decode(entry.value), epoch=Epoch(2)).encode(), 40, 40, 0)
+    view.apply([PutEvent(later)])
+    await read(etcd, view)
+    assert view.sets[ORDERS].map_revision == 5
+
+
+async def test_a_set_of_which_more_is_heard_while_all_is_read_stays_as_it_was_heard() -> None:
+    view = ClusterView(KEYS)
+    (entry,) = (one for one in Etcd().entries if one.key == KEYS.set_map(ORDERS))
+    later = Entry(entry.key, replace(SetMap.decode(entry.value), epoch=Epoch(2)).encode(), 40, 40, 0)
+
+    def hear() -> None:
+        view.apply([PutEvent(later)])
+
+    await read(Etcd(hear), view)
+    assert view.sets[ORDERS].map_revision == 40
 
 
 class Flickering(Etcd):

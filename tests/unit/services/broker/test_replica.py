@@ -790,6 +790,25 @@ def test_accepted_data_loss_makes_this_disk_the_set_in_an_epoch_of_its_own() -> 
     assert (asked.set_map.epoch, asked.set_map.in_sync) == (4 + EPOCHS_LEFT_FREE, (bench.own(),))
 
 
+def test_data_loss_is_accepted_of_the_entry_that_etcd_has_and_not_of_one_that_it_has_lost() -> None:
+    """This process has lived through it: it knows an entry, and an epoch, that are not there any more (history 13)."""
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.feed(seen(entry(5, C), 50))
+    bench.see_presences()
+    bench.feed(replace(seen(entry(4, B, C), 10), is_set_back=True))
+    bench.see_key(None)
+    bench.pass_ms(60_000)
+    bench.hold_lease()
+    assert bench.wanted(PromoteSelf) == [] and bench.replica.is_ahead_of_etcd
+    bench.feed(AcceptDataLoss(SET))
+    bench.pass_ms(1_000)
+    (asked,) = bench.wanted(PromoteSelf)
+    assert (asked.expected.revision, asked.set_map.epoch) == (10, 5 + EPOCHS_LEFT_FREE)
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.is_serving
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("fence", [5, 50, 1 << 62])
 def test_data_loss_is_accepted_of_a_disk_that_was_fenced_above_the_map(
