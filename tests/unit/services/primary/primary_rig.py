@@ -23,11 +23,13 @@ from lockstep.core.commands import (
     DeclareExchangeCommand,
     DeclareQueueCommand,
     Disposition,
+    EndCommand,
     OutgoingMessage,
     PublishCommand,
     QueueOptions,
     RollbackCommand,
     SettleCommand,
+    StartCommand,
 )
 from lockstep.core.decision_log import LoggedParticipants
 from lockstep.core.effects import (
@@ -100,9 +102,10 @@ from lockstep.core.server_messages import (
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened
+from lockstep.core.xa import XaStatus
 from lockstep.runtime.turns import at_once
 from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
-from services.primary.core.handing_on import roll_back_unfit
+from services.primary.core.handing_on import handed_over, roll_back_unfit
 from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.queue_view import QueueView
@@ -134,6 +137,7 @@ class Rig:
         """`gathered_bytes` 0: however little there is leaves at once; `gathering_ms_max` 0: whoever is to come back.
         `handed`: what the predecessor handed on.
         """
+        self._settings = settings
         self.holds_store = holds_store
         self.holds_readings = False
         """The store answers a reading only when `read` is called."""
@@ -212,6 +216,18 @@ class Rig:
         """What cannot go on under another primary ends."""
         for _ in roll_back_unfit(self.core.context, self.core.attachments):
             pass
+
+    def hand_on(self) -> HandedOver:
+        """What cannot go on under another primary ends; what a successor is told of the rest."""
+        self.end_unfit()
+        handed = at_once(handed_over(self.core.context, self.core.attachments, BrokerId("b2")))
+        self.pass_time(1)
+        return handed
+
+    def next_reign(self, how: str) -> "Rig":
+        """With the same settings; `how`: behind a "failover", a "hand-over" or a "restart" of all brokers."""
+        handed = self.hand_on() if how == "hand-over" else None
+        return Rig(self._settings, predecessor=self, handed=handed, is_restarted=how == "restart")
 
     def lose_lease(self) -> None:
         self.feed(LeaseLost(SET))
@@ -556,6 +572,14 @@ class RigClient:
 
     def rollback(self, transaction: TransactionKey) -> CommandAnswered:
         return self.do(RollbackCommand(0, transaction))
+
+    def branch(self, xid: bytes, *work: PublishCommand) -> TransactionKey:
+        """All the work of a branch, which may be prepared then."""
+        key = LogIndex(self.ok(StartCommand(0, xid))), self.rig.core.epoch
+        for sequence, command in enumerate(work, 1):
+            self.ok(msgspec.structs.replace(command, transaction=key, sequence=sequence))
+        assert self.ok(EndCommand(0, xid, len(work))) == XaStatus.OK
+        return key
 
     def consume(self, queue: str, credit: int = 1000, is_exclusive: bool = False, selector: str = "") -> int:
         """Open a consumer; its number."""

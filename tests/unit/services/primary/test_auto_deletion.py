@@ -13,13 +13,11 @@ from lockstep.core.commands import (
     SelectDtxCommand,
     StartCommand,
 )
-from lockstep.core.ids import BrokerId, Epoch, LogIndex
+from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import Woken
 from lockstep.core.records import Consume, UseQueue
 from lockstep.core.requests import CloseConsumer, DetachSession, Heartbeat
 from lockstep.core.xid import Xid
-from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
@@ -37,15 +35,6 @@ def pass_seconds(rig: Rig, seconds: int, *alive: RigClient) -> None:
         for client in alive:
             client.say(Heartbeat())
         rig.pass_time(1000)
-
-
-def next_reign(rig: Rig, how: str) -> Rig:
-    handed = None
-    if how == "hand-over":
-        rig.end_unfit()
-        handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
-        rig.pass_time(1)
-    return Rig(SETTINGS, predecessor=rig, handed=handed, is_restarted=how == "restart")
 
 
 def come_back(rig: Rig, client: RigClient) -> None:
@@ -71,7 +60,7 @@ def test_it_ends_with_the_session_of_its_consumer_that_was_lost_with_the_primary
     rig: Rig, how: str, is_durable: bool
 ) -> None:
     consumer_of(rig, is_durable=is_durable)
-    rig = next_reign(rig, how)
+    rig = rig.next_reign(how)
     pass_seconds(rig, 2)
     assert is_there(rig)
     pass_seconds(rig, 2)
@@ -84,7 +73,7 @@ def test_it_stays_for_a_consumer_that_came_back_to_the_next_primary_and_ends_wit
     rig: Rig, how: str
 ) -> None:
     client, _ = consumer_of(rig)
-    rig = next_reign(rig, how)
+    rig = rig.next_reign(how)
     come_back(rig, client)
     consumer = client.consume("auto")
     pass_seconds(rig, 60, client)
@@ -98,7 +87,7 @@ def test_it_stays_for_a_consumer_that_came_back_to_the_next_primary_and_ends_wit
 def test_it_ends_though_its_consumers_session_goes_on_without_it(rig: Rig, how: str) -> None:
     """The client wanted no more of it while there was no stream, and cannot say so."""
     client, _ = consumer_of(rig)
-    rig = next_reign(rig, how)
+    rig = rig.next_reign(how)
     come_back(rig, client)
     pass_seconds(rig, 9)
     assert is_there(rig)
@@ -121,7 +110,7 @@ def test_it_ends_where_a_session_came_back_to_the_same_primary_without_it(rig: R
 def test_the_last_consumer_that_is_there_leaves_it_to_one_that_may_come_back(rig: Rig, how: str) -> None:
     away, _ = consumer_of(rig, "away")
     client, _ = consumer_of(rig, "back")
-    rig = next_reign(rig, how)
+    rig = rig.next_reign(how)
     come_back(rig, client)
     client.say(CloseConsumer(client.consume("auto")))
     assert is_there(rig)
@@ -138,14 +127,14 @@ def test_it_waits_for_its_first_consumer(rig: Rig, how: str) -> None:
     client = rig.client(timeout_ms=2000)
     client.declare("auto", is_auto_delete=True)
     client.browse("auto")
-    rig = next_reign(rig, how)
+    rig = rig.next_reign(how)
     pass_seconds(rig, 60)
     assert is_there(rig)
 
 
 def test_after_a_restart_a_durable_one_waits_as_long_as_any_session_is_waited_for(rig: Rig) -> None:
     consumer_of(rig)
-    rig = next_reign(rig, "restart")
+    rig = rig.next_reign("restart")
     pass_seconds(rig, 20)
     assert is_there(rig)
     pass_seconds(rig, 2)
@@ -155,7 +144,7 @@ def test_after_a_restart_a_durable_one_waits_as_long_as_any_session_is_waited_fo
 
 def test_after_a_restart_it_ends_with_whoever_consumed_it_again(rig: Rig) -> None:
     consumer_of(rig)
-    rig = next_reign(rig, "restart")
+    rig = rig.next_reign("restart")
     client, consumer = consumer_of(rig, "another")
     pass_seconds(rig, 60, client)
     assert is_there(rig)
@@ -167,9 +156,9 @@ def test_after_a_restart_it_ends_with_whoever_consumed_it_again(rig: Rig) -> Non
 
 def test_a_hand_over_soon_after_a_restart_leaves_it_the_whole_time(rig: Rig) -> None:
     consumer_of(rig)
-    rig = next_reign(rig, "restart")
+    rig = rig.next_reign("restart")
     pass_seconds(rig, 10)
-    rig = next_reign(rig, "hand-over")
+    rig = rig.next_reign("hand-over")
     pass_seconds(rig, 20)
     assert is_there(rig)
     pass_seconds(rig, 2)
@@ -188,7 +177,7 @@ def test_it_ends_with_the_prepared_branch_for_which_it_stayed(rig: Rig, how: str
     client.say(CloseConsumer(consumer))
     client.say(DetachSession())
     if how:
-        rig = next_reign(rig, how)
+        rig = rig.next_reign(how)
     pass_seconds(rig, 60)
     assert is_there(rig)
     other = rig.client()

@@ -21,11 +21,6 @@ XID = Xid(7, b"global", b"one").encode()
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def client(rig: Rig) -> RigClient:
     client = rig.client()
     client.declare("q")

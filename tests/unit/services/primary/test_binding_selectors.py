@@ -22,11 +22,6 @@ BLUE = kept_properties(colour="blue")
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def client(rig: Rig) -> RigClient:
     client = rig.client()
     for queue in ("all", "red", "blue"):

@@ -1,7 +1,5 @@
 """Browsing consumers: what they are shown, when, and that they take nothing."""
 
-import pytest
-
 from lockstep.core.commands import Disposition, PurgeQueueCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
@@ -9,18 +7,6 @@ from lockstep.core.requests import CloseConsumer, GrantCredit, OpenConsumer
 from lockstep.core.server_messages import ConsumerClosed, Deliveries
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
-def client(rig: Rig) -> RigClient:
-    client = rig.client()
-    client.declare("q")
-    return client
 
 
 def test_a_browser_is_shown_copies_in_order_and_then_what_arrives(rig: Rig, client: RigClient) -> None:

@@ -41,11 +41,6 @@ TOGETHER = PublishCommand(0, "x", "k", tuple(OutgoingMessage(LONG, b"%d" % n) fo
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def client(rig: Rig) -> RigClient:
     client = rig.client()
     client.declare("q")

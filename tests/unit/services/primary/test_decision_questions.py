@@ -5,10 +5,8 @@ from collections import Counter
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
 from lockstep.core.commands import (
     CommitBranchCommand,
-    EndCommand,
     PrepareBranchCommand,
     SelectDtxCommand,
-    StartCommand,
 )
 from lockstep.core.decision_log import LogView
 from lockstep.core.effects import AskDecision
@@ -35,8 +33,7 @@ def global_id(number: int) -> GlobalId:
 
 def prepare(client: RigClient, xid: Xid) -> None:
     name = xid.encode()
-    client.ok(StartCommand(0, name))
-    client.ok(EndCommand(0, name, 0))
+    client.branch(name)
     client.ok(PrepareBranchCommand(0, name))
 
 

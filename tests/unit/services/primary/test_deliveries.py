@@ -27,18 +27,6 @@ from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
-def client(rig: Rig) -> RigClient:
-    client = rig.client()
-    client.declare("q")
-    return client
-
-
 def test_a_message_goes_out_when_it_is_committed_and_not_before(rig: Rig, client: RigClient) -> None:
     client.consume("q")
     rig.holds_store = True

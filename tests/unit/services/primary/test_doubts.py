@@ -1,7 +1,6 @@
 """What a primary says of branches that stay prepared."""
 
 from lockstep.core.commands import (
-    EndCommand,
     PrepareBranchCommand,
     RollbackBranchCommand,
     SelectDtxCommand,
@@ -20,8 +19,7 @@ XID = Xid(7, b"global", b"branch")
 
 
 def prepare(client: RigClient, xid: Xid = XID) -> None:
-    client.ok(StartCommand(0, xid.encode()))
-    assert client.ok(EndCommand(0, xid.encode(), 0)) == XaStatus.OK
+    client.branch(xid.encode())
     assert client.ok(PrepareBranchCommand(0, xid.encode())) == XaStatus.OK
 
 

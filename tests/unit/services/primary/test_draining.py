@@ -1,7 +1,5 @@
 """Draining a consumer: it gets what it can, and hears then that it has no credit any more."""
 
-import pytest
-
 from lockstep.core.commands import Disposition, SettleCommand
 from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import CloseConsumer, DrainConsumer, GrantCredit
@@ -9,18 +7,6 @@ from lockstep.core.server_messages import ConsumerDrained, Deliveries
 from services.primary.core.dispatch import RETURNED_IN_ONE
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
-def client(rig: Rig) -> RigClient:
-    client = rig.client()
-    client.declare("q")
-    return client
 
 
 def test_a_drain_is_answered_behind_what_could_be_delivered(client: RigClient) -> None:

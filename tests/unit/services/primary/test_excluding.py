@@ -12,18 +12,6 @@ from tests.kept_properties import kept_properties
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
-def client(rig: Rig) -> RigClient:
-    client = rig.client()
-    client.declare("q")
-    return client
-
-
 @pytest.mark.parametrize("disposition", [Disposition.RELEASE, Disposition.FAIL])
 def test_who_is_excluded_gets_everything_else(rig: Rig, client: RigClient, disposition: int) -> None:
     client.publish("q", b"1", b"2", b"3")

@@ -5,17 +5,12 @@ import pytest
 from lockstep.core.commands import (
     AnyCommand,
     CommitBranchCommand,
-    EndCommand,
     PrepareBranchCommand,
     RollbackBranchCommand,
     SelectDtxCommand,
-    StartCommand,
 )
-from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.requests import DetachSession
 from lockstep.core.xid import Xid
-from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
 
 XID = Xid(7, b"global", b"one").encode()
@@ -25,25 +20,13 @@ def is_there(rig: Rig) -> bool:
     return "mine" in rig.state.queues.by_name
 
 
-def next_reign(rig: Rig, how: str) -> Rig:
-    handed = None
-    if how == "hand-over":
-        rig.end_unfit()
-        handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
-        rig.pass_time(1)
-    return Rig(predecessor=rig, handed=handed, is_restarted=how == "restart")
-
-
 def prepared_work(rig: Rig) -> RigClient:
     """A branch has a message for an exclusive queue and one for another; whose the first is."""
     owner, worker = rig.client(timeout_ms=2_000), rig.client()
     owner.declare("mine", is_exclusive=True)
     worker.declare("q")
     worker.ok(SelectDtxCommand(0))
-    key = LogIndex(worker.ok(StartCommand(0, XID))), rig.core.epoch
-    worker.ok(publish("mine", b"reply", transaction=key, sequence=1))
-    worker.ok(publish("q", b"done", transaction=key, sequence=2))
-    worker.ok(EndCommand(0, XID, 2))
+    worker.branch(XID, publish("mine", b"reply"), publish("q", b"done"))
     worker.ok(PrepareBranchCommand(0, XID))
     return owner
 
@@ -63,7 +46,7 @@ def test_it_ends_with_the_prepared_branch_for_which_it_stayed(
     else:
         owner.say(DetachSession())
     if how:
-        rig = next_reign(rig, how)
+        rig = rig.next_reign(how)
     for _ in range(5):
         rig.pass_time(1_000)
     assert is_there(rig)

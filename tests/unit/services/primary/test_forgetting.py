@@ -13,11 +13,9 @@ from lockstep.core.branch_names import (
 )
 from lockstep.core.commands import (
     CommitBranchCommand,
-    EndCommand,
     PrepareBranchCommand,
     RollbackBranchCommand,
     SelectDtxCommand,
-    StartCommand,
 )
 from lockstep.core.decision_log import LoggedParticipants, ParticipantsEntry
 from lockstep.core.ids import Incarnation
@@ -52,9 +50,7 @@ def rig() -> Rig:
 def end_branch(rig: Rig, xid: bytes = OURS, *, is_commit: bool = True) -> RigClient:
     client = rig.client()
     client.ok(SelectDtxCommand(0))
-    key = client.ok(StartCommand(0, xid)), rig.core.epoch
-    client.ok(publish("q", b"x", transaction=key, sequence=1))
-    client.ok(EndCommand(0, xid, 1))
+    client.branch(xid, publish("q", b"x"))
     client.ok(PrepareBranchCommand(0, xid))
     client.ok(CommitBranchCommand(0, xid) if is_commit else RollbackBranchCommand(0, xid))
     return client

@@ -18,13 +18,12 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueuePosition, SessionKey, TransactionKey
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import EpochBegins, RollbackReason
-from lockstep.core.replication import HELD_IN_ONE, Frames, HandedOver
+from lockstep.core.replication import HELD_IN_ONE, Frames
 from lockstep.core.requests import GetOutcome, HeldDeliveries
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState, SessionAttached
 from lockstep.core.set_state import SetState
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
-from lockstep.runtime.turns import at_once
 from services.primary.core.handing_on import fits, handed_over, take_up
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.transacting import append_begin
@@ -33,14 +32,6 @@ from tests.unit.services.replicas import PrimaryBench, entry, member
 
 TO = BrokerId("b2")
 XID = Xid(7, b"global", b"one").encode()
-
-
-def told(rig: Rig) -> HandedOver:
-    """What the rig's primary tells its successor."""
-    rig.end_unfit()
-    handed = at_once(handed_over(rig.core.context, rig.core.attachments, TO))
-    rig.pass_time(1)
-    return handed
 
 
 def copy_of(rig: Rig) -> LogCopy:
@@ -53,7 +44,7 @@ def copy_of(rig: Rig) -> LogCopy:
 
 def succeeded(rig: Rig, *clients: RigClient) -> Rig:
     """The next reign, to which the rig's was handed over; its clients have resumed."""
-    handed = told(rig)
+    handed = rig.hand_on()
     assert fits(handed, Epoch(handed.epoch + 1), copy_of(rig))
     successor = Rig(predecessor=rig, handed=handed)
     for client in clients:
@@ -73,11 +64,6 @@ def accept(
     positions: tuple[QueuePosition, ...] = client.positions(queue)
     command = SettleCommand(0, queue, epoch, positions, Disposition.ACCEPT, transaction, sequence)
     return client.do(command).code
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 @pytest.fixture
@@ -213,7 +199,7 @@ def test_what_many_hold_is_handed_on_by_holder_and_queue(rig: Rig, client: RigCl
     other.consume("q", credit=1)
     client.consume("q", credit=2)
     client.consume("r")
-    handed = told(rig)
+    handed = rig.hand_on()
     held = [each for one in handed.held for each in one.by_holder()]
     assert [session for session, _, _ in held] == [client.session, client.session, other.session]
     for (_, queue_id, positions), holder in zip(held, (client, client, other), strict=True):
@@ -237,7 +223,7 @@ def test_an_epoch_that_was_not_handed_over_aborts_what_earlier_ones_left_open(
 def test_it_holds_for_the_next_epoch_behind_the_same_log_only(rig: Rig, client: RigClient) -> None:
     key = client.begin()
     client.ok(publish("r", b"1", transaction=key, sequence=1))
-    handed, copy = told(rig), copy_of(rig)
+    handed, copy = rig.hand_on(), copy_of(rig)
     assert fits(handed, Epoch(2), copy)
     assert not fits(handed, Epoch(3), copy)
     assert not fits(msgspec.structs.replace(handed, log_end=LogIndex(0)), Epoch(2), copy)
@@ -274,7 +260,7 @@ def test_what_is_in_hand_is_gathered_in_steps_that_look_at_few(rig: Rig, client:
     client.consume("q", credit=held)
     steps = list(handed_over(rig.core.context, rig.core.attachments, TO))
     assert len(steps) >= 4
-    assert [len(part.positions) for part in told(rig).held] == [HELD_IN_ONE, HELD_IN_ONE, HELD_IN_ONE, 1]
+    assert [len(part.positions) for part in rig.hand_on().held] == [HELD_IN_ONE, HELD_IN_ONE, HELD_IN_ONE, 1]
 
 
 def test_a_primary_that_stops_for_another_gathers_what_is_in_hand_in_turns() -> None:
@@ -296,7 +282,7 @@ def test_what_is_in_hand_is_taken_up_in_steps_that_look_at_few(rig: Rig, client:
     held = 3 * HELD_IN_ONE + 1
     client.publish("q", *[b"x"] * held)
     client.consume("q", credit=held)
-    handed = told(rig)
+    handed = rig.hand_on()
     successor = Rig(predecessor=rig, handed=msgspec.structs.replace(handed, held=()))
     queue = successor.state.queues.by_name["q"]
     steps = list(take_up(successor.core.context, handed))

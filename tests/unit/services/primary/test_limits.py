@@ -11,12 +11,10 @@ from lockstep.core.commands import (
     CommitBranchCommand,
     CommitCommand,
     Disposition,
-    EndCommand,
     EndHeuristicallyCommand,
     PrepareBranchCommand,
     SelectDtxCommand,
     SettleCommand,
-    StartCommand,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, transaction_id
@@ -123,9 +121,7 @@ def test_the_commit_of_a_branch_evicts_whoever_decides_it(how: str) -> None:
     client.declare("q", length_max=2, is_evicting=True)
     client.publish("q", b"1", b"2")
     client.ok(SelectDtxCommand(0))
-    transaction = LogIndex(client.ok(StartCommand(0, XID))), client.rig.core.epoch
-    client.ok(publish("q", b"3", b"4", b"5", transaction=transaction, sequence=1))
-    client.ok(EndCommand(0, XID, 1))
+    client.branch(XID, publish("q", b"3", b"4", b"5"))
     if how != "in one phase":
         client.ok(PrepareBranchCommand(0, XID))
     assert client.rig.bodies("q") == [b"1", b"2"]

@@ -14,10 +14,8 @@ from lockstep.core.commands import (
     RollbackCommand,
     SettleCommand,
 )
-from lockstep.core.ids import BrokerId, Epoch, QueuePosition, TransactionKey
+from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
 from lockstep.core.requests import DetachSession, HeldDeliveries, UnansweredSettle
-from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.client_core import CoreClient
 from tests.unit.services.primary.primary_rig import Rig, RigClient
@@ -33,18 +31,10 @@ def succeeded(rig: Rig, *clients: CoreClient) -> Rig:
     """The next reign, to which the rig's was handed over, with all of its log."""
     rig.holds_store = False
     rig.acknowledge()
-    rig.end_unfit()
-    handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
-    rig.pass_time(1)
-    successor = Rig(predecessor=rig, handed=handed)
+    successor = rig.next_reign("hand-over")
     for client in clients:
         client.turn_to(successor)
     return successor
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 @pytest.fixture

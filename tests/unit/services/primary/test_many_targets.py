@@ -20,11 +20,6 @@ MANY = 100
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def client(rig: Rig) -> RigClient:
     """Has an exchange that leads to many queues."""
     client = rig.client()

@@ -11,13 +11,8 @@ from lockstep.core.server_messages import OutcomeState
 from lockstep.core.xid import Xid
 from services.primary.core.handing_on import fits
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
-from tests.unit.services.primary.test_handing_on import copy_of, resume, told
+from tests.unit.services.primary.test_handing_on import copy_of, resume
 from tests.unit.services.primary.test_transactions import outcome
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 @pytest.fixture
@@ -130,7 +125,7 @@ def test_one_becomes_a_branch(rig: Rig, client: RigClient) -> None:
 
 def test_they_go_on_behind_a_hand_over(rig: Rig, client: RigClient) -> None:
     one, two = names(client, 2)
-    handed = told(rig)
+    handed = rig.hand_on()
     assert fits(handed, Epoch(handed.epoch + 1), copy_of(rig))
     successor = Rig(predecessor=rig, handed=handed)
     resume(successor, client)

@@ -4,15 +4,13 @@ import pytest
 
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, ParticipantName, branch_xid, generation_tag
 from lockstep.core.commands import (
-    EndCommand,
     PrepareBranchCommand,
     RollbackBranchCommand,
     SelectDtxCommand,
-    StartCommand,
 )
 from lockstep.core.decision_log import LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Incarnation, LogIndex, TransactionKey
+from lockstep.core.ids import Incarnation, TransactionKey
 from lockstep.core.inputs import DecisionHeard
 from lockstep.core.requests import GetOutcome
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState, SessionEnded
@@ -31,11 +29,9 @@ COMMITTED: int = OutcomeState.COMMITTED
 ROLLED_BACK: int = OutcomeState.ROLLED_BACK
 
 
-def prepare(rig: Rig, client: RigClient, xid: Xid | None = None) -> TransactionKey:
+def prepare(client: RigClient, xid: Xid | None = None) -> TransactionKey:
     name = (xid or branch_xid(GLOBAL_ID, 0, TAG)).encode()
-    key = LogIndex(client.ok(StartCommand(0, name))), rig.core.epoch
-    client.ok(publish("q", b"in branch", transaction=key, sequence=1))
-    client.ok(EndCommand(0, name, 1))
+    key = client.branch(name, publish("q", b"in branch"))
     client.ok(PrepareBranchCommand(0, name))
     return key
 
@@ -52,11 +48,6 @@ def answer(rig: Rig, view: LogView | None) -> None:
     """The log answers the oldest question."""
     asked = rig.questions.pop(0)
     rig.feed(DecisionHeard(SET, asked.request, asked.transaction, view))
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 @pytest.fixture
@@ -85,7 +76,7 @@ def client(rig: Rig) -> RigClient:
 def test_the_answer_is_the_decision_if_there_is_one(
     rig: Rig, client: RigClient, view: LogView | None, state: int, fence: bool
 ) -> None:
-    key = prepare(rig, client)
+    key = prepare(client)
     ask(client, key, fence=fence)
     assert told(client) == [], "it looks first, and nothing waits for that"
     answer(rig, view)
@@ -96,7 +87,7 @@ def test_the_answer_is_the_decision_if_there_is_one(
 
 
 def test_what_is_told_is_committed_first(client: RigClient, rig: Rig) -> None:
-    key = prepare(rig, client)
+    key = prepare(client)
     rig.holds_store = True
     ask(client, key)
     answer(rig, LogView(GENERATION, ENTRY, 5, Verdict.COMMIT))
@@ -106,7 +97,7 @@ def test_what_is_told_is_committed_first(client: RigClient, rig: Rig) -> None:
 
 
 def test_a_silent_log_is_not_waited_for_long(rig: Rig, client: RigClient) -> None:
-    key = prepare(rig, client)
+    key = prepare(client)
     ask(client, key)
     rig.pass_time(SETTINGS.outcome_wait_ms - 1)
     assert told(client) == []
@@ -118,7 +109,7 @@ def test_a_silent_log_is_not_waited_for_long(rig: Rig, client: RigClient) -> Non
 
 
 def test_many_askers_are_one_question(rig: Rig, client: RigClient) -> None:
-    key = prepare(rig, client)
+    key = prepare(client)
     other = rig.client()
     for number in range(5):
         ask(client, key, number=number)
@@ -137,7 +128,7 @@ def test_what_was_asked_in_an_earlier_reign_of_this_process_is_not_believed() ->
     client = rig.client()
     client.declare("q")
     client.ok(SelectDtxCommand(0))
-    key = prepare(rig, client)
+    key = prepare(client)
     ask(client, key)
     (old,) = rig.questions
     rig = Rig(predecessor=rig)
@@ -154,7 +145,7 @@ def test_what_was_asked_in_an_earlier_reign_of_this_process_is_not_believed() ->
 
 def test_a_vote_that_overtakes_the_answer_voids_it(rig: Rig, client: RigClient) -> None:
     """As for the questions that come by themselves: the log was read before that vote, perhaps."""
-    key = prepare(rig, client)
+    key = prepare(client)
     ask(client, key)
     client.ok(PrepareBranchCommand(0, branch_xid(GLOBAL_ID, 0, TAG).encode()))
     answer(rig, LogView(GENERATION))
@@ -163,7 +154,7 @@ def test_a_vote_that_overtakes_the_answer_voids_it(rig: Rig, client: RigClient) 
 
 
 def test_an_earlier_question_neither_counts_nor_answers(rig: Rig, client: RigClient) -> None:
-    key = prepare(rig, client)
+    key = prepare(client)
     for _ in range(SETTINGS.decision_ask_ms // 500 + 2):
         rig.pass_time(500)
     assert len(rig.questions) == 1, "by itself"
@@ -175,7 +166,7 @@ def test_an_earlier_question_neither_counts_nor_answers(rig: Rig, client: RigCli
 
 
 def test_who_ends_it_meanwhile_is_whom_the_answer_tells_of(rig: Rig, client: RigClient) -> None:
-    key = prepare(rig, client)
+    key = prepare(client)
     ask(client, key)
     client.ok(RollbackBranchCommand(0, branch_xid(GLOBAL_ID, 0, TAG).encode()))
     answer(rig, UNDECIDED)
@@ -183,7 +174,7 @@ def test_who_ends_it_meanwhile_is_whom_the_answer_tells_of(rig: Rig, client: Rig
 
 
 def test_a_branch_of_another_transaction_manager_is_just_prepared(rig: Rig, client: RigClient) -> None:
-    key = prepare(rig, client, Xid(7, b"global", b"branch"))
+    key = prepare(client, Xid(7, b"global", b"branch"))
     ask(client, key)
     assert (told(client), rig.questions) == ([PREPARED], [])
 
@@ -193,8 +184,8 @@ def test_no_more_branches_look_than_the_limit_allows() -> None:
     client = rig.client()
     client.declare("q")
     client.ok(SelectDtxCommand(0))
-    first = prepare(rig, client)
-    second = prepare(rig, client, branch_xid(GlobalId(bytes(GLOBAL_ID_BYTES)), 0, TAG))
+    first = prepare(client)
+    second = prepare(client, branch_xid(GlobalId(bytes(GLOBAL_ID_BYTES)), 0, TAG))
     ask(client, first)
     ask(client, second)
     assert (told(client), len(rig.questions)) == ([PREPARED], 1)
@@ -205,7 +196,7 @@ def test_askers_count_as_questions_that_wait() -> None:
     client = rig.client()
     client.declare("q")
     client.ok(SelectDtxCommand(0))
-    key = prepare(rig, client)
+    key = prepare(client)
     for number in range(3):
         ask(client, key, number=number)
     assert not client.heard_of(SessionEnded)
@@ -215,7 +206,7 @@ def test_askers_count_as_questions_that_wait() -> None:
 
 
 def test_an_asker_that_is_gone_is_not_missed(rig: Rig, client: RigClient) -> None:
-    key = prepare(rig, client)
+    key = prepare(client)
     ask(client, key)
     client.lose_stream()
     answer(rig, LogView(GENERATION, ENTRY, 5, Verdict.COMMIT))

@@ -5,10 +5,8 @@ import pytest
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
 from lockstep.core.commands import (
     CommitBranchCommand,
-    EndCommand,
     PrepareBranchCommand,
     SelectDtxCommand,
-    StartCommand,
 )
 from lockstep.core.decision_log import LogView, OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode
@@ -35,10 +33,7 @@ BY_COORDINATOR = PrepareBranchCommand(0, XID, SETS)
 def work(client: RigClient) -> TransactionKey:
     client.declare("q")
     client.ok(SelectDtxCommand(0))
-    key = LogIndex(client.ok(StartCommand(0, XID))), client.rig.core.epoch
-    client.ok(publish("q", b"in branch", transaction=key, sequence=1))
-    client.ok(EndCommand(0, XID, 1))
-    return key
+    return client.branch(XID, publish("q", b"in branch"))
 
 
 def told(rig: Rig) -> CommittedTransaction:

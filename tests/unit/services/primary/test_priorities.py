@@ -33,18 +33,6 @@ MIXED = ((b"a", 4), (b"b", 0), (b"c", 9), (b"d", 4), (b"e", 9), (b"f", 7), (b"g"
 IN_ORDER = [b"c", b"e", b"f", b"a", b"d", b"b", b"g"]
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
-def client(rig: Rig) -> RigClient:
-    client = rig.client()
-    client.declare("q")
-    return client
-
-
 def publish_mixed(client: RigClient, queue: str = "q") -> None:
     for body, priority in MIXED:
         client.publish(queue, body, priority=priority)

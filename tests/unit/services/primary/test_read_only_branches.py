@@ -7,11 +7,9 @@ from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, ge
 from lockstep.core.commands import (
     AnyCommand,
     CommitBranchCommand,
-    EndCommand,
     PrepareBranchCommand,
     RollbackBranchCommand,
     SelectDtxCommand,
-    StartCommand,
 )
 from lockstep.core.decision_log import Verdict
 from lockstep.core.ids import LogIndex, TransactionKey
@@ -35,8 +33,7 @@ def worker(rig: Rig) -> RigClient:
 def voted(rig: Rig) -> TransactionKey:
     """A worker has its branch prepared, in which it has done nothing."""
     client = worker(rig)
-    key = LogIndex(client.ok(StartCommand(0, XID))), rig.core.epoch
-    client.ok(EndCommand(0, XID, 0))
+    key = client.branch(XID)
     assert client.ok(PrepareBranchCommand(0, XID)) == XaStatus.RDONLY
     return key
 
@@ -79,9 +76,7 @@ def test_what_has_committed_something_is_a_hazard_to_a_rollback() -> None:
     rig = Rig()
     rig.client().declare("q")
     client = worker(rig)
-    key = LogIndex(client.ok(StartCommand(0, XID))), rig.core.epoch
-    client.ok(publish("q", b"x", transaction=key, sequence=1))
-    client.ok(EndCommand(0, XID, 1))
+    client.branch(XID, publish("q", b"x"))
     client.ok(CommitBranchCommand(0, XID, True))
     end = ended(rig, RollbackBranchCommand(0, XID))
     assert heuristic_status(Verdict.ABORT, [end]) is XaStatus.HEURCOM

@@ -22,13 +22,6 @@ def rig() -> Rig:
     return Rig(SMALL, resident_bytes_max=1)
 
 
-@pytest.fixture
-def client(rig: Rig) -> RigClient:
-    client = rig.client()
-    client.declare("q")
-    return client
-
-
 def numbered(count: int) -> list[bytes]:
     return [b"body %d" % number for number in range(count)]
 

@@ -13,7 +13,6 @@ from lockstep.core.branch_names import (
 from lockstep.core.commands import (
     AnyCommand,
     CommitBranchCommand,
-    EndCommand,
     EndHeuristicallyCommand,
     ForgetBranchCommand,
     PrepareBranchCommand,
@@ -23,7 +22,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.decision_log import CLOCK_MS, LogView, OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import LogIndex, TransactionKey
+from lockstep.core.ids import TransactionKey
 from lockstep.core.inputs import DecisionHeard
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
@@ -57,10 +56,7 @@ def worker(rig: Rig) -> RigClient:
 
 
 def work(client: RigClient, xid: bytes) -> TransactionKey:
-    key = LogIndex(client.ok(StartCommand(0, xid))), client.rig.core.epoch
-    client.ok(publish("q", b"once", transaction=key, sequence=1))
-    client.ok(EndCommand(0, xid, 1))
-    return key
+    return client.branch(xid, publish("q", b"once"))
 
 
 @pytest.mark.parametrize("end", list(ENDS))
@@ -81,8 +77,7 @@ def test_the_name_of_a_branch_that_has_ended_is_not_used_again(rig: Rig, end: st
 def test_the_name_of_a_branch_that_had_nothing_to_commit_is_not_used_again(rig: Rig) -> None:
     client = rig.client()
     client.ok(SelectDtxCommand(0, hears_read_only=True))
-    client.ok(StartCommand(0, OURS))
-    client.ok(EndCommand(0, OURS, 0))
+    client.branch(OURS)
     assert client.ok(PrepareBranchCommand(0, OURS)) == XaStatus.RDONLY
     assert worker(rig).do(StartCommand(0, OURS)).code is ErrorCode.NOT_ALLOWED
 
@@ -191,8 +186,7 @@ def test_a_name_is_not_used_again_however_its_branch_committed(end: str) -> None
     if end == "in one phase":
         have_forgotten(rig, client, xid, CommitBranchCommand(0, xid, True))
     else:
-        client.ok(StartCommand(0, xid))
-        client.ok(EndCommand(0, xid, 0))
+        client.branch(xid)
         client.ok(PrepareBranchCommand(0, xid))
         have_forgotten(rig, client, FOREIGN)
     assert worker(rig).do(StartCommand(0, xid)).code is ErrorCode.NOT_ALLOWED

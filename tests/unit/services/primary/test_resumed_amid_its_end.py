@@ -4,11 +4,9 @@ import pytest
 
 from lockstep.core.inputs import Tick
 from lockstep.core.server_messages import AttachRefused, SessionAttached
-from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 from tests.unit.services.primary.test_alone import SMALL, turns
-from tests.unit.services.primary.test_handing_on import TO, resume
+from tests.unit.services.primary.test_handing_on import resume
 
 HELD = 12
 
@@ -89,8 +87,7 @@ def test_a_session_that_is_handed_over_amid_its_end_holds_what_its_client_has() 
     take_all(rig, client)
     time_out(rig, client)
     turns(rig)  # Nothing is handed over before.
-    rig.end_unfit()
-    successor = Rig(predecessor=rig, handed=at_once(handed_over(rig.core.context, rig.core.attachments, TO)))
+    successor = rig.next_reign("hand-over")
     resume(successor, client)
     if client.heard_of(AttachRefused):
         return

@@ -13,18 +13,6 @@ from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending
 RED, BLUE = "colour = 'red'", "colour = 'blue'"
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
-def client(rig: Rig) -> RigClient:
-    client = rig.client()
-    client.declare("q")
-    return client
-
-
 def paint(client: RigClient, *bodies: bytes, queue: str = "q") -> None:
     """Publish each in the colour that its first letter says."""
     for body in bodies:

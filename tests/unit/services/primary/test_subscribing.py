@@ -88,11 +88,6 @@ def records(rig: Rig) -> Iterator[RECORDS]:
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def caller(rig: Rig) -> Caller:
     return Caller(rig)
 

@@ -18,7 +18,7 @@ from lockstep.core.commands import (
     StartCommand,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, Epoch, LogIndex, SessionId, TransactionKey
+from lockstep.core.ids import Epoch, LogIndex, SessionId, TransactionKey
 from lockstep.core.records import Rollback, RollbackReason
 from lockstep.core.requests import GetOutcome
 from lockstep.core.server_messages import (
@@ -28,15 +28,8 @@ from lockstep.core.server_messages import (
 )
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.xid import Xid
-from lockstep.runtime.turns import at_once
-from services.primary.core.handing_on import handed_over
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 @pytest.fixture
@@ -493,10 +486,7 @@ def test_what_was_handed_over_is_fenced_by_who_knows_its_session(rig: Rig) -> No
     client = rig.client(outlives_hand_over=True)
     transaction = client.begin()
     client.ok(publish("q", b"1", transaction=transaction, sequence=1))
-    rig.end_unfit()
-    handed = at_once(handed_over(rig.core.context, rig.core.attachments, BrokerId("b2")))
-    rig.pass_time(1)
-    rig = Rig(predecessor=rig, handed=handed)
+    rig = rig.next_reign("hand-over")
     stranger, asker = rig.client(), rig.client()
     assert outcome(stranger, transaction, fence=True)[0] == OutcomeState.OPEN
     assert outcome(asker, transaction, fence=True, of=client)[0] == OutcomeState.ROLLED_BACK
