@@ -289,13 +289,16 @@ class PrimaryCore:
             self._stop(over.reason)
 
     def _hear_in_turn(self, given: AnyInput, now: Now) -> None:
-        """Something is done alone, or was a moment ago. Whoever asks whether this primary lives hears so meanwhile, and who
-        leads in its place ends it at once.
+        """Something is done alone, or was a moment ago. Whoever asks whether this primary lives hears so meanwhile, who leads in
+        its place ends it at once, and who has left follows it no more: nothing is handed over to him, and no key restored on his
+        word.
         """
         match given:
             case LeaseExtended() | LeaseLost() | MapSeen():
                 self._take(given, now)
-            case BackupSaid(message=Acknowledge()) if given.stream in self.backups.by_stream:
+            case BackupSaid(message=Acknowledge()) | BackupStreamClosed() if (
+                given.stream in self.backups.by_stream
+            ):
                 self._take(given, now)
             case ClientSaid() if self.client_hearing.heard_amid(given):
                 pass

@@ -1095,6 +1095,39 @@ def test_a_set_is_handed_over_behind_what_its_primary_is_amid() -> None:
     assert not bench.replica.is_serving
 
 
+def test_a_key_is_not_restored_for_whom_a_member_has_left_whatever_the_primary_is_amid() -> None:
+    """R6: it may lead by now, and etcd have forgotten that."""
+    bench = leading_with_a_backup()
+    primary = bench.replica.primary
+    assert primary is not None
+    bench.feed(replace(seen(primary.membership.set_map, 12), is_set_back=True))
+    primary.context.alone.do(iter([PIECE_COST] * 100))
+    bench.feed(LeaseLost(SET))
+    bench.feed(BackupStreamClosed(SET, 1))
+    bench.hold_lease(8)
+    bench.pass_ms(100)
+    assert bench.replica.holds_back and not primary.is_followed_by_all
+    assert bench.wanted(RestoreLeaseKey) == []
+
+
+def test_a_set_is_not_handed_over_to_whom_has_left_while_its_primary_prepares_to_leave() -> None:
+    """It would hear nothing of that, and what is open would end for nobody."""
+    bench = leading_with_a_backup()
+    bench.see_presences(bench.own(), member("b"))
+    primary = bench.replica.primary
+    assert primary is not None
+    primary.prepare_to_leave(bench.now)
+    primary.context.alone.do(iter([PIECE_COST] * 5))
+    bench.feed(HandOver(SET, B.broker))
+    assert primary.is_leaving and not primary.may_leave
+    bench.feed(BackupStreamClosed(SET, 1))
+    for _ in range(5):
+        bench.ms += 1
+        bench.feed(Woken(SET))
+    assert "hand over refused" in bench.notes()
+    assert bench.replica.is_serving and not primary.is_leaving
+
+
 def test_backups_hear_that_a_primary_lives_and_are_heard_whatever_it_is_amid() -> None:
     bench = leading_with_a_backup()
     primary = bench.replica.primary
