@@ -22,6 +22,7 @@ from services.store.core.disk import (
     SnapshotFlush,
     Steps,
     SyncSegment,
+    UnusableFrame,
     WriteMeta,
 )
 from services.store.core.messages import (
@@ -216,6 +217,8 @@ class Store(Process):
                 results.append(self.disk.perform(set_name, steps[place]))
                 place, has_waited = place + 1, False
         except DiskError as error:
+            if isinstance(error, UnusableFrame):
+                raise AssertionError(f"{self.name}, {set_name}: {error.message}") from error
             self.world.loop.after(_HANDOVER_US, self.feed, JobFailed(set_name, lane, error))
             return
         self.world.loop.after(_HANDOVER_US, self.feed, JobDone(set_name, lane, tuple(results)))

@@ -14,6 +14,8 @@ first, wherever in it a segment ends. What it has applied and a crash may take b
 While somebody reads the snapshot chunk by chunk it waits, but neither for a stream that takes nothing nor when very many frames
 lie behind it: what is left of such a reading is refused.
 
+What it cannot apply or write is damage from that frame on, whatever is wrong with it: other sets of the store go on (R10).
+
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it. There
 a state that it has given up is taken apart, too, before anything else is done: freed in one go, a big one would keep everybody.
 """
@@ -36,6 +38,7 @@ from services.store.core.disk import (
     ReadSegment,
     SnapshotFlush,
     SnapshotWrite,
+    UnusableFrame,
 )
 from services.store.core.journal import Journal
 from services.store.core.meta import SnapshotMeta, encode_meta
@@ -43,7 +46,7 @@ from services.store.core.owed_keeping import delete_segments, must_trim, release
 from services.store.core.owed_segments import owed_segment
 from services.store.core.procedure import Procedure, compute, read_bytes, read_values
 from services.store.core.segment import FramesAt, Segment
-from services.store.core.snapshot_changes import SnapshotChanges
+from services.store.core.snapshot_changes import Batch, SnapshotChanges
 from services.store.core.stored_set import Phase, StoredSet
 
 
@@ -312,7 +315,7 @@ class Consolidator(StateListener):
         the, state = self._the, self._state
         if state is None:
             return
-        take = partial(self._changes.take, state, the.snapshot_index)
+        take = partial(_take_changes, self._changes, state, the.snapshot_index)
         batch = yield from compute(take, self._rest(journal))
         if self._state is not state:
             return
@@ -342,14 +345,32 @@ def _apply(state: SetState, run: FramesAt, data: bytes) -> None:
     for begin, end in run.spans:
         durable = data[begin:end]
         try:
-            state.apply_frame(Frame(check_frame(durable), durable, b""))
+            header = check_frame(durable)
         except BadFrame as error:
             raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
+        try:
+            state.apply_frame(Frame(header, durable, b""))
+        except MemoryError:
+            raise
+        except Exception as error:
+            what = f"frame {header.first}..{header.last} cannot be applied: {error!r}"
+            raise UnusableFrame(header.first, what) from error
 
 
 def _take(loading: restoration.Restoration, items: tuple[StateItem, ...]) -> None:
     with damage():
         loading.take(items)
+
+
+def _take_changes(changes: SnapshotChanges, state: SetState, written: LogIndex) -> Batch:
+    """What is wrong in a message is found when it is written: in one of the frames since the last write."""
+    try:
+        return changes.take(state, written)
+    except MemoryError:
+        raise
+    except Exception as error:
+        what = f"what is behind {written}, up to {state.applied}, cannot be written: {error!r}"
+        raise UnusableFrame(LogIndex(written + 1), what) from error
 
 
 def _take_apart(

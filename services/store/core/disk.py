@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from lockstep.core.ids import SetName
+from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.store_protocol import StateItem
 
 
@@ -233,6 +233,15 @@ class DiskError(Exception):
         self.problem = problem
         self.message = message
         self.step = step
+
+
+class UnusableFrame(DiskError):
+    """A committed frame is whole, and its records are none, or cannot be applied to what was applied before it."""
+
+    def __init__(self, first: LogIndex, message: str) -> None:
+        super().__init__(DiskProblem.CORRUPT, message)
+        self.first = first
+        """Its first index."""
 
 
 class Disk(Protocol):

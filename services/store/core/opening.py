@@ -161,6 +161,7 @@ def accept_damage(the: StoredSet, stream: int, request: AcceptDamage) -> Procedu
             end = Seal(journal.next_number, SEGMENT_HEADER_BYTES, the.number_max)
         yield from seal(the, end, commit_index=the.commit_index)
         the.commit_reached = the.acknowledged_end = LogIndex(0)
+        the.corruption = ""
         yield from read_set(the)
     the.reply(stream, the.opened(request))
 
@@ -188,8 +189,7 @@ def read_set(the: StoredSet) -> Procedure[None]:
             f"the log ends at {found.journal.end}, but {the.acknowledged_end} was acknowledged here"
         )
     if the.corruption:
-        found.damage, found.snapshot = the.corruption, None
-        found.journal = Journal(LogIndex(0), EpochTable(), TimeMs(0), found.number_max + 1)
+        _end_where_corrupt(the, found)
     the.journal, the.snapshot, the.number_max = found.journal, found.snapshot, found.number_max
     the.is_snapshot_known = True
     # An earlier process took with it what it had not flushed; this one may still have written more than that.
@@ -197,12 +197,27 @@ def read_set(the: StoredSet) -> Procedure[None]:
     the.flushed_index, the.was_read = min(flushed_index, the.snapshot_index), True
     the.commit_told = found.commit_index
     the.damage = "the meta file was lost" if the.meta.mark == MARK_LOST else found.damage
-    the.is_prefix_good = the.meta.mark != MARK_LOST and not the.corruption and found.is_snapshot_good
+    the.is_prefix_good = the.meta.mark != MARK_LOST and found.is_snapshot_good
     if the.damage:
         the.note("damaged", the.damage)
     else:
         yield from _make_ready(the, found)
     the.phase = Phase.OPEN
+
+
+def _end_where_corrupt(the: StoredSet, found: Recovered) -> None:
+    """The log ends before what this process has found to be no good, though it is whole; without the snapshot there is none."""
+    journal, end = found.journal, LogIndex(the.corrupt_from - 1)
+    if the.corrupt_from and journal.end <= end:
+        the.corruption = ""  # It is behind other damage.
+        return
+    plan = journal.plan_cut(end) if the.corrupt_from else None
+    if plan is not None:
+        journal.cut(end, plan, journal.next_number)
+    else:
+        found.snapshot, found.is_snapshot_good = None, False
+        found.journal = Journal(LogIndex(0), EpochTable(), TimeMs(0), found.number_max + 1)
+    found.damage = the.corruption
 
 
 def _read_meta(the: StoredSet) -> Procedure[None]:

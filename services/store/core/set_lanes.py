@@ -11,7 +11,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import SetName
+from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.store_protocol import (
     AcceptDamage,
     AnyStoreRequest,
@@ -34,6 +34,7 @@ from services.store.core.disk import (
     ReadSnapshotValues,
     Results,
     SnapshotStep,
+    UnusableFrame,
 )
 from services.store.core.installing import begin_install, end_install, install_items
 from services.store.core.limits import StoreLimits
@@ -273,8 +274,10 @@ class SetLanes:
         damage = the.unreadable.damage_in(error)
         if damage and lane is not Lane.JOURNAL:
             the.must_close = damage
-        if damage and isinstance(error.step, ReadSnapshotItems | ReadSnapshotValues):
-            the.corruption = damage
+        if isinstance(error, UnusableFrame):
+            the.corruption, the.corrupt_from = damage, error.first
+        elif damage and isinstance(error.step, ReadSnapshotItems | ReadSnapshotValues):
+            the.corruption, the.corrupt_from = damage, LogIndex(0)
         if isinstance(error.step, SnapshotStep):
             the.is_snapshot_known = False
             self.consolidator.give_up()

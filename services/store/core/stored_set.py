@@ -114,6 +114,8 @@ class StoredSet:
         self.unreadable = Unreadable(limits)
         self.corruption = ""
         """Damage that was met while reading, and that a recovery might not meet; it is damage at the next opening too."""
+        self.corrupt_from = LogIndex(0)
+        """Where in the log that is, before which all is good; 0: in the snapshot."""
         self.writer: tuple[int, Incarnation] | None = None
         self.commit_told = LogIndex(0)
         """Highest commit index of the set as a broker told it or the disk knew it; may be above the log's end."""

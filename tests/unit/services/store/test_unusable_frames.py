@@ -1,0 +1,101 @@
+"""A frame that is whole, and whose records are none, or cannot be applied: damage of its set, and of no other (DESIGN R10)."""
+
+import msgspec
+import pytest
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.frames import HEADER_BYTES
+from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.records import DeclareExchange
+from lockstep.core.store_protocol import (
+    AcceptDamage,
+    AnyStoreAnswer,
+    Appended,
+    AppendFrames,
+    OpenSet,
+    SetAside,
+    SetOpened,
+    StoreRefused,
+)
+from services.store.core.messages import Tick
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame, summed
+from tests.unit.services.store.test_installing import content_frame
+
+OTHER = SetName("other")
+BAD = 5
+FRAMES_MAX = 300
+
+
+def carrying(records: object) -> bytes:
+    """A frame at `BAD` with these instead of records."""
+    payload = msgspec.msgpack.encode(records)
+    head = bytearray(frame(BAD)[: HEADER_BYTES - 4])
+    head[8:12] = len(payload).to_bytes(4, "little")
+    return summed(bytes(head), payload)
+
+
+UNUSABLE = {
+    "of a kind that is none": frame(BAD, records=[DeclareExchange(None, "e", "nonsense", True)]),
+    "no record": carrying([(0, ("nonsense",))]),
+    "outside of its indexes": carrying([(7, (10, None, None, 0, []))]),
+    "a message that is none": carrying([(0, (10, None, None, 0, [([1], b"", 5)]))]),
+}
+
+
+def grow(rig: StoreRig, bad: bytes) -> AnyStoreAnswer:
+    """Append until something is refused, or there is enough."""
+    answer: AnyStoreAnswer | None = None
+    for index in range(1, FRAMES_MAX):
+        answer = rig.append(bad if index == BAD else content_frame(index), commit=index - 1)
+        if not isinstance(answer, Appended):
+            return answer
+        if index % 50 == 0:
+            rig.feed(Tick())
+            rig.run()
+    assert answer is not None
+    return answer
+
+
+@pytest.fixture(params=list(UNUSABLE))
+def rig(request: pytest.FixtureRequest) -> StoreRig:
+    """Two sets, of which one has met such a frame."""
+    rig = StoreRig(SMALL)
+    rig.ask(OpenSet(OTHER, Epoch(1), ME), stream=50)
+    rig.open()
+    refused = grow(rig, UNUSABLE[request.param])
+    assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.UNAVAILABLE
+    return rig
+
+
+def test_a_frame_that_cannot_be_applied_is_damage_of_its_set_and_others_go_on(rig: StoreRig) -> None:
+    (answer,) = rig.ask(AppendFrames(OTHER, Epoch(1), ME, (frame(1),), LogIndex(0)), stream=50)
+    assert isinstance(answer, Appended) and answer.log_end == 1
+    opened = rig.open()
+    assert opened.log_end < BAD, "the log ends before it"
+    assert "cannot be applied" in opened.damage or "cannot be written" in opened.damage
+    assert {"disk failed", "closed", "damaged"} <= {note.event for note in rig.notes}
+    damage = {status.set_name: status.damage for status in rig.core.status()}
+    assert damage == {SET: opened.damage, OTHER: ""}
+
+
+def test_it_stays_damage_until_the_set_is_set_aside(rig: StoreRig) -> None:
+    assert rig.open().damage == rig.open().damage != ""
+    (empty,) = rig.ask(SetAside(SET, Epoch(1), ME))
+    assert isinstance(empty, SetOpened) and (empty.log_end, empty.damage) == (0, "")
+    assert rig.append_ok(frame(1)) == 1
+    assert rig.open().damage == ""
+
+
+def test_what_lies_before_it_is_there_for_an_operator_to_go_on_with(rig: StoreRig) -> None:
+    """R7: also for the next process, which would meet the frame again if that were not cut off."""
+    end = rig.open().log_end
+    (accepted,) = rig.ask(AcceptDamage(SET, Epoch(1), ME))
+    assert isinstance(accepted, SetOpened) and (accepted.log_end, accepted.damage) == (end, "")
+    for index in range(end + 1, FRAMES_MAX):
+        assert rig.append_ok(content_frame(index), commit=index - 1) == index
+        if index % 50 == 0:
+            rig.feed(Tick())
+            rig.run()
+    rig.crash()
+    opened = rig.open(2)
+    assert (opened.log_end, opened.damage) == (FRAMES_MAX - 1, "") and opened.snapshot_index > BAD
