@@ -2,8 +2,8 @@
 
 Law: a durable subscription is one queue, named by its container and link, that is there while nobody listens; a new selector
 or topic is a new subscription (JMS 2.0, 8.3.3), once it is known that it can be had: whoever is refused keeps what he had. One
-whose topic was deleted and made again goes on. So what it is of is marked where no topic's end takes it away: by a binding to an
-exchange of its set that nothing is published to. Any other queue of a subscription ends with its link.
+whose topic was deleted and made again goes on. So its fingerprint stands where no topic's end takes it away: it is the key of a
+binding to an exchange of its set that nothing is published to. Any other queue of a subscription ends with its link.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
     selector: str
 
     @property
-    def mark(self) -> str:
+    def fingerprint(self) -> str:
         """Which subscription this is, among all that one name may have had."""
         return hashlib.sha256(repr((self.topic.name, self.key, self.selector)).encode()).hexdigest()
 
@@ -89,13 +89,15 @@ class Found(NamedTuple):
     consumers: int
     bindings: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
     """To topics; none: they were deleted."""
-    marks: frozenset[str]
+    fingerprints: frozenset[str]
     """None: an older version made it."""
 
     def may_be(self, wanted: Wanted) -> bool:
         """Whether it is that subscription, as far as it says."""
         is_bound = (wanted.topic.name, wanted.key, _arguments(wanted)) in self.bindings
-        return (is_bound or not self.bindings) and (wanted.mark in self.marks or not self.marks)
+        return (is_bound or not self.bindings) and (
+            wanted.fingerprint in self.fingerprints or not self.fingerprints
+        )
 
 
 async def find(nodes: Nodes, queue: str) -> Found | None:
@@ -106,9 +108,9 @@ async def find(nodes: Nodes, queue: str) -> Found | None:
         if rejected.code is ErrorCode.NOT_FOUND:
             return None
         raise
-    marks = frozenset(key for to, key, _ in details.bindings if to.startswith(SUBSCRIPTIONS_EXCHANGE))
+    fingerprints = frozenset(key for to, key, _ in details.bindings if to.startswith(SUBSCRIPTIONS_EXCHANGE))
     bindings = tuple(one for one in details.bindings if not one[0].startswith(SUBSCRIPTIONS_EXCHANGE))
-    return Found(details.consumers, bindings, marks)
+    return Found(details.consumers, bindings, fingerprints)
 
 
 async def _find_unused(nodes: Nodes, queue: str) -> Found | None:
@@ -152,7 +154,7 @@ async def _bind(nodes: Nodes, wanted: Wanted, queue: str, *, is_durable: bool = 
     """Binds a queue that was just made, which does not stay without. Raises `Rejected`."""
     try:
         if is_durable:
-            await _mark(nodes, wanted, queue)
+            await _leave_fingerprint(nodes, wanted, queue)
         await nodes.session.bind(wanted.topic.name, queue, wanted.key, _arguments(wanted))
     except Rejected:
         with contextlib.suppress(LockstepError):
@@ -164,23 +166,23 @@ async def _go_on(nodes: Nodes, wanted: Wanted, queue: str, found: Found) -> bool
     """Has a queue that was found what it needs; False: it cannot be had. Raises `Rejected`."""
     if not found.bindings and not await _bind_again(nodes, wanted, queue):
         return False
-    if not found.marks:
-        await _mark(nodes, wanted, queue)
+    if not found.fingerprints:
+        await _leave_fingerprint(nodes, wanted, queue)
     return True
 
 
-async def _mark(nodes: Nodes, wanted: Wanted, queue: str) -> None:
+async def _leave_fingerprint(nodes: Nodes, wanted: Wanted, queue: str) -> None:
     """Raises `Rejected`."""
     set_name = await nodes.session.set_of_target("", queue)
     exchange = SUBSCRIPTIONS_EXCHANGE + set_name
     try:
-        await nodes.session.bind(exchange, queue, wanted.mark)
+        await nodes.session.bind(exchange, queue, wanted.fingerprint)
     except Rejected as rejected:
         if rejected.code is not ErrorCode.NOT_FOUND:
             raise
         # The first one in its set.
         await nodes.session.declare_exchange(exchange, "direct", set_name=set_name)
-        await nodes.session.bind(exchange, queue, wanted.mark)
+        await nodes.session.bind(exchange, queue, wanted.fingerprint)
 
 
 async def _bind_again(nodes: Nodes, wanted: Wanted, queue: str) -> bool:

@@ -34,7 +34,7 @@ class Topics(StubSession):
         super().__init__()
         self.queues: dict[str, list[tuple[str, str, Any]]] = {}
         """What binds them to topics."""
-        self.marks: dict[str, list[tuple[str, str, Any]]] = {}
+        self.fingerprints: dict[str, list[tuple[str, str, Any]]] = {}
         """What they are bound to beside, each of them."""
         self.exchanges: set[str] = set()
         """Beside the topic."""
@@ -60,7 +60,7 @@ class Topics(StubSession):
         if self.refused_declarations and name.startswith(SUBSCRIPTION_QUEUE):
             self.refused_declarations -= 1
             raise Rejected(ErrorCode.ALREADY_EXISTS, "it belongs to another set")
-        self.queues[name], self.marks[name] = [], []
+        self.queues[name], self.fingerprints[name] = [], []
         self.made.append(name)
 
     async def delete_queue(self, name: str, *, if_unused: bool = False, **__: Any) -> int:
@@ -76,7 +76,7 @@ class Topics(StubSession):
         if exchange == TOPIC:
             self.queues[queue].append((exchange, key, arguments))
         elif exchange in self.exchanges:
-            self.marks[queue].append((exchange, key, arguments))
+            self.fingerprints[queue].append((exchange, key, arguments))
         else:
             raise Rejected(ErrorCode.NOT_FOUND, "no such exchange")
 
@@ -87,7 +87,7 @@ class Topics(StubSession):
         if name not in self.queues:
             raise Rejected(ErrorCode.NOT_FOUND, "no such queue")
         consumers = self.consumers.pop(0) if self.consumers else 0
-        return SimpleNamespace(consumers=consumers, bindings=(*self.marks[name], *self.queues[name]))
+        return SimpleNamespace(consumers=consumers, bindings=(*self.fingerprints[name], *self.queues[name]))
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ async def test_a_durable_subscription_with_another_selector_or_topic_is_a_new_on
     bindings.clear()
     await subscribed(client, DURABLE, **wanted)
     assert topics.made.count(name) == 2
-    assert len(topics.queues[name]) == len(topics.marks[name]) == 1
+    assert len(topics.queues[name]) == len(topics.fingerprints[name]) == 1
     topics.queues[name].clear()
     await subscribed(client, DURABLE, **wanted)
     assert topics.made.count(name) == 2, "and that one goes on"
@@ -262,9 +262,9 @@ async def test_a_durable_subscription_of_an_older_version_goes_on_and_is_marked(
 ) -> None:
     await subscribed(client, DURABLE)
     ((name, _),) = topics.queues.items()
-    topics.marks[name].clear()
+    topics.fingerprints[name].clear()
     await subscribed(client, DURABLE)
-    assert topics.made == [name] and len(topics.marks[name]) == 1
+    assert topics.made == [name] and len(topics.fingerprints[name]) == 1
     topics.queues[name].clear()
     await subscribed(client, DURABLE, selector="colour = 'red'")
     assert topics.made.count(name) == 2
