@@ -7,7 +7,7 @@ key: one that says "a member with its memory is here" would keep those away who 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect, MarkSetBack, Note, TellStore
-from lockstep.core.etcd_comparison import EtcdComparison
+from lockstep.core.etcd_comparison import EtcdComparison, mark_set_back
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, StoreConnected, StoreLost
 from lockstep.core.lineage import Lineage
@@ -140,12 +140,9 @@ class Follower:
     def _compare(self, opened: SetOpened, seen: MapSeen) -> None:
         if opened is not self._judged:
             self._judged, self._is_settled = opened, False
-        etcd = _etcd(seen)
-        revision, stamp = etcd.revision_ahead(opened), etcd.stamp_lost(opened)
-        rival = etcd.rival(opened, seen.set_map)
-        is_lost = not self._is_settled and (revision > 0 or stamp is not None or rival is not None)
-        mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, seen.generation, rival)
-        self._lost = mark if is_lost else None
+        lacking = _etcd(seen).lacking(opened, seen.set_map)
+        mark = mark_set_back(self.set_name, opened.disk, lacking, seen.generation)
+        self._lost = mark if lacking.is_anything and not self._is_settled else None
 
     def _standing(self, opened: SetOpened) -> LogStanding:
         """As a broker's."""
@@ -155,10 +152,7 @@ class Follower:
         self._compare(opened, seen)
         if self._lost is not None:
             return LogStanding.AHEAD
-        set_map = seen.set_map
-        is_left_out = (
-            set_map is not None and not self._is_settled and _etcd(seen).is_left_out(opened, set_map)
-        )
+        is_left_out = not self._is_settled and _etcd(seen).is_left_out(opened, seen.set_map)
         return LogStanding.LEFT_OUT if is_left_out else LogStanding.OURS
 
     def _remember(self, seen: MapSeen) -> list[AnyEffect]:

@@ -17,7 +17,6 @@ from lockstep.core.effects import (
     CloseBackupStream,
     CloseClientStream,
     DropLeaseKey,
-    MarkSetBack,
     Note,
     PutPresence,
     TakeApart,
@@ -25,6 +24,7 @@ from lockstep.core.effects import (
     TellClient,
 )
 from lockstep.core.errors import ErrorCode
+from lockstep.core.etcd_comparison import mark_set_back
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import (
     AcceptDataLoss,
@@ -453,10 +453,8 @@ class Replica:
         assert opened is not None, "somebody knows more"
         if not self._facts.is_set_back and now.boottime_ms - self._marked_ms >= 1000:
             self._marked_ms = now.boottime_ms
-            revision, stamp = self._facts.revision_ahead(opened), self._facts.stamp_lost(opened)
-            rival, generation = self._facts.rival(opened), self._facts.generation
-            mark = MarkSetBack(self.set_name, revision, opened.disk, stamp, generation, rival)
-            self._effects.append(mark)
+            lacking, generation = self._facts.lacking(opened), self._facts.generation
+            self._effects.append(mark_set_back(self.set_name, opened.disk, lacking, generation))
 
     def _begin_following(self, set_map: SetMap, now: Now, fence: Epoch = Epoch(0)) -> None:
         """`fence`: the store has seen this epoch, above the map's; it is opened to stand, and nobody is followed."""

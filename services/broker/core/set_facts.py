@@ -8,7 +8,7 @@ loss was accepted in whichever set since (the same lineage), or because the entr
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import MapRead, TellStore
-from lockstep.core.etcd_comparison import EtcdComparison
+from lockstep.core.etcd_comparison import EtcdComparison, Lacking
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.core.lineage import Lineage
@@ -116,7 +116,7 @@ class SetFacts:
             self._judged, self._is_settled = opened, False
             self._is_generation_other = bool(opened.generation) and opened.generation not in self._lineage
             if self.is_knowledge_at_stake():
-                self._note_set_back(self.stamp_lost(opened))
+                self._note_set_back(self.lacking(opened).stamp)
         if is_following or self._is_rebuilt_from(opened):
             self.trust_generation()
 
@@ -149,19 +149,11 @@ class SetFacts:
         """Whether the disk has seen more than etcd shows, or something else."""
         if self._is_generation_other or self.set_map is None or self.is_set_back:
             return True
-        return opened.highest_epoch > self.set_map.epoch or self._is_set_back_by(opened)
+        return opened.highest_epoch > self.set_map.epoch or self.lacking(opened).is_anything
 
-    def stamp_lost(self, opened: SetOpened) -> Stamp | None:
-        """As `EtcdComparison.stamp_lost`."""
-        return self._etcd.stamp_lost(opened)
-
-    def revision_ahead(self, opened: SetOpened) -> int:
-        """As `EtcdComparison.revision_ahead`."""
-        return self._etcd.revision_ahead(opened)
-
-    def rival(self, opened: SetOpened) -> SetMap | None:
-        """As `EtcdComparison.rival`."""
-        return self._etcd.rival(opened, self.set_map)
+    def lacking(self, opened: SetOpened) -> Lacking:
+        """What the disk remembers and etcd lacks."""
+        return self._etcd.lacking(opened, self.set_map)
 
     @property
     def _etcd(self) -> EtcdComparison:
@@ -177,11 +169,7 @@ class SetFacts:
         judged = self._judged
         if judged is None or self._is_settled:
             return False
-        return self._is_set_back_by(judged)
-
-    def _is_set_back_by(self, opened: SetOpened) -> bool:
-        is_lost = self.revision_ahead(opened) > 0 or self.stamp_lost(opened) is not None
-        return is_lost or self.rival(opened) is not None
+        return self.lacking(judged).is_anything
 
     def standing(self, opened: SetOpened) -> LogStanding:
         """What a replica with this disk may take part with: with nothing while that tells that etcd was set back. Another may
@@ -190,8 +178,7 @@ class SetFacts:
         self.judge(opened, is_following=False)
         if self.is_knowledge_at_stake():
             return LogStanding.AHEAD
-        set_map = self.set_map
-        is_left_out = set_map is not None and not self._is_settled and self._etcd.is_left_out(opened, set_map)
+        is_left_out = not self._is_settled and self._etcd.is_left_out(opened, self.set_map)
         return LogStanding.LEFT_OUT if is_left_out else LogStanding.OURS
 
     @property

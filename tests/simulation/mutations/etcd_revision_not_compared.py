@@ -1,5 +1,6 @@
 """A disk compares entries of the map with etcd's, and not how far etcd itself was (R1, history 26)."""
 
+from lockstep.core.etcd_comparison import Lacking
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.store_protocol import SetOpened
 from services.broker.core.set_facts import SetFacts
@@ -10,8 +11,9 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class ShortsightedFacts(SetFacts):
-    def revision_ahead(self, opened: SetOpened) -> int:
-        return opened.map_revision if super().revision_ahead(opened) == opened.map_revision else 0
+    def lacking(self, opened: SetOpened) -> Lacking:
+        found = super().lacking(opened)
+        return found if found.revision == opened.map_revision else found._replace(revision=0)
 
 
 class Shortsighted(WeakReplica):

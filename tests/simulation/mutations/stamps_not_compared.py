@@ -1,7 +1,7 @@
 """A disk compares revisions with etcd's, and not the stamp that it remembers (R1, history 26)."""
 
+from lockstep.core.etcd_comparison import Lacking
 from lockstep.core.ids import BrokerId, Incarnation, SetName
-from lockstep.core.stamps import Stamp
 from lockstep.core.store_protocol import SetOpened
 from services.broker.core.set_facts import SetFacts
 from services.broker.core.settings import ReplicaSettings
@@ -11,8 +11,8 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class CountingFacts(SetFacts):
-    def stamp_lost(self, opened: SetOpened) -> Stamp | None:
-        return None
+    def lacking(self, opened: SetOpened) -> Lacking:
+        return super().lacking(opened)._replace(stamp=None)
 
 
 class Counting(WeakReplica):
