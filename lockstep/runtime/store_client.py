@@ -140,11 +140,16 @@ class StoreClient:
 
     async def _ask_for_messages(self, effect: ReadMessages) -> None:
         ask: Any = self._channels.to(self._address).unary_unary("/lockstep.wire.v1.Store/ReadMessages")
-        contents = None
+        contents: tuple[tuple[bytes, bytes] | None, ...] | None = ()
+        deadline = asyncio.get_running_loop().time() + READ_SECONDS
         try:
-            answer = await ask(encode_read_messages(effect), timeout=READ_SECONDS)
-            contents = decode_messages_read(answer, len(effect.messages))
+            while contents is not None and len(contents) < len(effect.messages):
+                left_seconds = deadline - asyncio.get_running_loop().time()
+                answer = await ask(encode_read_messages(effect, len(contents)), timeout=left_seconds)
+                some = decode_messages_read(answer, len(effect.messages) - len(contents))
+                contents = contents + some if some is not None else None
         except (grpc.aio.AioRpcError, Rejected) as error:
+            contents = None
             _log.info("set=%s event=messages_not_read %r", effect.set_name, error)
         self._driver.feed(MessagesRead(effect.set_name, effect.request, contents))
 

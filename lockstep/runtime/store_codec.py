@@ -297,19 +297,22 @@ def _code(number: int) -> ErrorCode:
     return known(ErrorCode, number, ErrorCode.UNAVAILABLE)
 
 
-def encode_read_messages(effect: ReadMessages) -> bytes:
-    """The request of `ReadMessages`."""
+def encode_read_messages(effect: ReadMessages, answered: int) -> bytes:
+    """The request of `ReadMessages`, for all but the first `answered` messages."""
     request = store_pb2.ReadMessagesRequest(
-        resource_set=effect.set_name, epoch=effect.epoch, message_ids=effect.messages
+        resource_set=effect.set_name, epoch=effect.epoch, message_ids=effect.messages[answered:]
     )
     return request.SerializeToString()
 
 
 def decode_messages_read(data: bytes, asked: int) -> tuple[tuple[bytes, bytes] | None, ...] | None:
-    """(properties, body) of each of the `asked` messages, None for one that is not there; None for an answer that is none."""
+    """(properties, body) of the first of the `asked` messages, one at least, None for one that is not there; None for an answer
+    that is none.
+    """
     response = parse(store_pb2.ReadMessagesResponse(), data)
     parts = response.is_there, response.properties, response.bodies
-    if any(len(part) != asked for part in parts):
+    count = len(response.is_there)
+    if not 0 < count <= asked or any(len(part) != count for part in parts):
         return None
     return tuple(
         (properties, body) if is_there else None for is_there, properties, body in zip(*parts, strict=True)

@@ -221,14 +221,23 @@ class Broker(Process):
         side = self.world.network.connect(self.host, f"store:{self.broker}")
         side.send(ReadContents(effect.set_name, effect.epoch, effect.messages))
         self._readings[side] = None
+        found: list[tuple[bytes, bytes] | None] = []
 
         def end(answer: object) -> None:
-            if side in self._readings:
-                del self._readings[side]
-                contents = answer.contents if isinstance(answer, ContentsRead) else None
-                self.world.branches.reach("bodies read back" if contents else "bodies not read back")
-                self.feed(MessagesRead(effect.set_name, effect.request, contents))
-                side.close()
+            if side not in self._readings:
+                return
+            if isinstance(answer, ContentsRead):
+                assert answer.contents, "the first is in every answer"
+                found.extend(answer.contents)
+                if len(found) < len(effect.messages):
+                    self.world.branches.reach("bodies read back in parts")
+                    side.send(ReadContents(effect.set_name, effect.epoch, effect.messages[len(found) :]))
+                    return
+            del self._readings[side]
+            contents = tuple(found) if len(found) == len(effect.messages) else None
+            self.world.branches.reach("bodies read back" if contents else "bodies not read back")
+            self.feed(MessagesRead(effect.set_name, effect.request, contents))
+            side.close()
 
         side.on_message = end
         side.on_close = lambda: end(None)

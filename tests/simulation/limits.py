@@ -112,6 +112,7 @@ def _store_limits(options: Options, random: Random) -> StoreLimits:
         group_frames_max=segment // (8 * KIB),
         piece_bytes=Random(f"written at once {options.seed}").choice((700, 4 * KIB, 8192 * KIB)),
         chunk_bytes=random.choice((1, 16, 1024)) * KIB,
+        contents_bytes=Random(f"contents at once {options.seed}").choice((1, 4 * KIB, 4096 * KIB)),
         consolidated_bytes=random.choice((4, 64)) * KIB,
         batch_items_max=random.choice((5, 100, 2000)),
         unconsolidated_bytes=segment // 8,

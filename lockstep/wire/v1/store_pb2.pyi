@@ -685,7 +685,7 @@ class ReadMessagesResponse(_message.Message):
     IS_THERE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def properties(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """In the order asked for."""
+        """In the order asked for; fewer than those where all would be too much."""
 
     @_builtins.property
     def bodies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...

@@ -98,7 +98,8 @@ class StoreServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadMessages(self, request, context):
-        """Contents of messages that a broker dropped from its memory.
+        """Contents of messages that a broker dropped from its memory. The answer has those of the first ones, at least one, where all are more
+        than 4 MiB or 1,000: the others are asked for again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,9 @@ class StoreStub:
     OUT_OF_RANGE (ErrorCode OUT_OF_RANGE, detail `lowest_index`) where what is asked for is not there any more, or cannot be read.
     """
     ReadMessages: _grpc.UnaryUnaryMultiCallable[_store_pb2.ReadMessagesRequest, _store_pb2.ReadMessagesResponse]
-    """Contents of messages that a broker dropped from its memory."""
+    """Contents of messages that a broker dropped from its memory. The answer has those of the first ones, at least one, where all are more
+    than 4 MiB or 1,000: the others are asked for again.
+    """
     Fence: _grpc.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]
     """Makes an epoch durable without becoming the writer. Refused for one that no set comes to: above 2^48, a set goes on from the
     highest epoch that the disk has seen by 2^28 at most, and nowhere beyond 2^63 - 1.
@@ -68,7 +70,9 @@ class StoreAsyncStub(StoreStub):
     OUT_OF_RANGE (ErrorCode OUT_OF_RANGE, detail `lowest_index`) where what is asked for is not there any more, or cannot be read.
     """
     ReadMessages: _aio.UnaryUnaryMultiCallable[_store_pb2.ReadMessagesRequest, _store_pb2.ReadMessagesResponse]  # type: ignore[assignment]
-    """Contents of messages that a broker dropped from its memory."""
+    """Contents of messages that a broker dropped from its memory. The answer has those of the first ones, at least one, where all are more
+    than 4 MiB or 1,000: the others are asked for again.
+    """
     Fence: _aio.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]  # type: ignore[assignment]
     """Makes an epoch durable without becoming the writer. Refused for one that no set comes to: above 2^48, a set goes on from the
     highest epoch that the disk has seen by 2^28 at most, and nowhere beyond 2^63 - 1.
@@ -113,7 +117,9 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         request: _store_pb2.ReadMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.ReadMessagesResponse, _abc.Awaitable[_store_pb2.ReadMessagesResponse]]:
-        """Contents of messages that a broker dropped from its memory."""
+        """Contents of messages that a broker dropped from its memory. The answer has those of the first ones, at least one, where all are more
+        than 4 MiB or 1,000: the others are asked for again.
+        """
 
     @_abc_1.abstractmethod
     def Fence(

@@ -176,11 +176,17 @@ def _values(run: DeadEntryRunValue) -> list[bytes]:
     return [encode_entry(number, count, expires_ms, deaths, said) for number in run.messages]
 
 
-def kept_messages(the: StoredSet, messages: Iterable[MessageId]) -> Procedure[dict[MessageId, bytes]]:
-    """The values of those of these contents that the snapshot has."""
+def kept_messages(
+    the: StoredSet, messages: Iterable[MessageId], bytes_max: int
+) -> Procedure[tuple[dict[MessageId, bytes], set[MessageId]]]:
+    """The values of those of these contents that the snapshot has, the lowest first, about `bytes_max`; and those that were not
+    looked for then.
+    """
     wanted, found = sorted(set(messages)), dict[MessageId, bytes]()
-    place = 0
+    place = size = 0
     while place < len(wanted):
+        if size >= bytes_max:
+            return found, set(wanted[place:])
         scan = yield from scan_of(the, message_key(wanted[place]))
         items, is_last = yield from scan.some(_KEPT_BYTES)
         numbers = [MessageId(numbers_in(item.key)[0]) for item in items if item.key[:1] == MESSAGE]
@@ -188,10 +194,11 @@ def kept_messages(the: StoredSet, messages: Iterable[MessageId]) -> Procedure[di
             break
         behind = bisect_right(wanted, numbers[-1])
         asked_for = set(wanted[place:behind])
-        found.update(
-            (number, item.value) for number, item in zip(numbers, items, strict=False) if number in asked_for
-        )
+        for number, item in zip(numbers, items, strict=False):
+            if number in asked_for:
+                found[number] = item.value
+                size += len(item.value)
         if is_last or len(numbers) < len(items):
             break
         place = behind
-    return found
+    return found, set()

@@ -35,6 +35,12 @@ class StoreLimits:
     """One chunk of items or frames on its way to a broker: gRPC's best message size."""
     chunks_unsent_max: int = 2
     """Chunks that may wait for a slow reader before no more is read for it."""
+    contents_bytes: int = 4 * MIB
+    """Contents of messages in one answer, at least one: whoever asked for more asks again for the rest. A broker asks for 1 MiB
+    at a time, unless a single message is bigger.
+    """
+    contents_max: int = 1000
+    """The same in number, as many as a broker asks for."""
     silent_ticks_max: int = 10
     """Ticks for which a stream may take none of the chunks that wait for it before nobody waits for it any more: the consolidator
     for a reader of the snapshot, another writer for a load. On a network that is slow a chunk takes a tenth of one.

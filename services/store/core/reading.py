@@ -112,27 +112,48 @@ def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Pr
 def _read_contents(
     the: StoredSet, reader: ReaderWaiting, request: ReadContents, journal: Journal
 ) -> Procedure[None]:
-    """From the snapshot, and what is not there from the journal's frames; in memory: that and one run of frames."""
+    """Answer for the first ones, as many as one answer has room for: whoever lacks the others asks for them."""
+    asked = request.messages[: the.limits.contents_max]
+    found, unread = yield from _find_contents(the, journal, asked)
+    if asked and asked[0] in unread:  # Others, which lie before it, would be all of the answer.
+        asked = asked[:1]
+        found, unread = yield from _find_contents(the, journal, asked)
+    count = next((place for place, message in enumerate(asked) if message in unread), len(asked))
+    reader.reply(the, ContentsRead(tuple(found.get(message) for message in asked[:count])))
+
+
+def _find_contents(
+    the: StoredSet, journal: Journal, messages: Sequence[MessageId]
+) -> Procedure[tuple[dict[MessageId, tuple[bytes, bytes]], set[MessageId]]]:
+    """Of these messages, the lowest first, from the snapshot, and what is not there from the journal's frames; and those that
+    were not looked for, because there was no room left. In memory: what there is room for, and one run of frames.
+    """
     found: dict[MessageId, tuple[bytes, bytes]] = {}
-    kept = yield from kept_messages(the, request.messages)
+    kept, unread = yield from kept_messages(the, messages, the.limits.contents_bytes)
     for message_id, value in kept.items():
         content = decode_content(value)
         if isinstance(content, Message):
             found[message_id] = content.properties, content.body
-    missing = sorted({message_id for message_id in request.messages if message_id not in found})
+    room = the.limits.contents_bytes - sum(map(len, kept.values()))
+    missing = sorted({message for message in messages if message not in found and message not in unread})
     index = LogIndex(-1)
-    for message_id in missing:
+    for place, message_id in enumerate(missing):
         if index_of(message_id) <= index:
             continue
+        if room <= 0:
+            unread.update(missing[place:])
+            break
         run = journal.frames_behind(
             LogIndex(index_of(message_id) - 1), journal.end, the.limits.consolidated_bytes
         )
         if run is None:
             break
         frames = yield from read_run(run)
-        found.update((yield from compute(partial(_contents_in, frames, missing))))
+        contents = yield from compute(partial(_contents_in, frames, missing))
+        room -= sum(len(properties) + len(body) for properties, body in contents.values())
+        found.update(contents)
         index = run.last
-    reader.reply(the, ContentsRead(tuple(found.get(message) for message in request.messages)))
+    return found, unread
 
 
 def _contents_in(

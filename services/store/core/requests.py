@@ -55,7 +55,7 @@ class ReadFrames(ReaderRequest):
 
 @dataclass(frozen=True, slots=True)
 class ReadContents(ReaderRequest):
-    """Contents of messages. Answered with `ContentsRead`."""
+    """Contents of messages. Answered with `ContentsRead`, once: for the others, if it lacks any, there is another request."""
 
     messages: tuple[MessageId, ...]
 
@@ -82,7 +82,7 @@ class FramesRead:
 
 @dataclass(frozen=True, slots=True)
 class ContentsRead:
-    """(properties, body) in the order asked for; None for one that is not there."""
+    """(properties, body) in the order asked for, None for one that is not there; of the first ones, where all are too much."""
 
     contents: tuple[tuple[bytes, bytes] | None, ...]
 

@@ -1,13 +1,14 @@
 """Installing a snapshot, consolidating, and reading what is stored."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from lockstep.core.epoch_table import Reigns
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, check_frame
-from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
+from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, index_of, place
 from lockstep.core.records import DeclareQueue, Dequeue, Message, Publish
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import (
@@ -297,6 +298,47 @@ def test_where_there_is_no_snapshot_contents_are_not_looked_for_in_it() -> None:
     assert isinstance(answer, ContentsRead)
     assert answer.contents == ((b"", b"body-2"), None)
     assert not [step for step in rig.log if "Snapshot" in step and step != "ReadSnapshotMeta"]
+
+
+@pytest.mark.parametrize("commit", [0, 39])
+@pytest.mark.parametrize("seed", range(4))
+def test_one_answer_has_as_many_contents_as_there_is_room_for(seed: int, commit: int) -> None:
+    """In whatever order they are asked for, and wherever they are; who lacks some asks again, and gets every one."""
+    size = 30_000
+    limits = replace(SMALL, segment_bytes=1 << 20, unconsolidated_bytes=1 << 19, contents_bytes=4 * size)
+    rig, random = StoreRig(limits), Random(seed)
+    rig.open()
+    rig.append_ok(content_frame(1))
+    for index in range(2, 40):
+        body = index.to_bytes(2, "big") * (size // 2)
+        message = Message((QUEUE,), b"", body, is_durable=True)
+        rig.append_ok(
+            frame(index, records=[Publish(None, None, 0, (message,))]), commit=min(commit, index - 1)
+        )
+    assert bool(rig.core.status()[0].snapshot_index) == bool(commit)
+    left = [MessageId(place(index, 0)) for index in (*range(2, 40), 3, 500)]
+    random.shuffle(left)
+    answers = 0
+    while left:
+        (answer,) = rig.ask_reader(ReadContents(SET, Epoch(1), tuple(left)))
+        assert isinstance(answer, ContentsRead) and answer.contents
+        for message_id, content in zip(left, answer.contents, strict=False):
+            index = index_of(message_id)
+            assert content == (None if index == 500 else (b"", index.to_bytes(2, "big") * (size // 2)))
+        distinct = {content for content in answer.contents if content is not None}
+        assert sum(len(body) for _, body in distinct) <= limits.contents_bytes + (64 << 10) + size
+        left, answers = left[len(answer.contents) :], answers + 1
+    assert answers > 1
+
+
+def test_no_request_has_the_store_look_for_more_than_some_messages_at_once() -> None:
+    rig = StoreRig(replace(SMALL, contents_max=3))
+    rig.open()
+    for index in range(1, 10):
+        rig.append_ok(content_frame(index))
+    wanted = tuple(MessageId(place(index, 0)) for index in range(2, 9))
+    (answer,) = rig.ask_reader(ReadContents(SET, Epoch(1), wanted))
+    assert isinstance(answer, ContentsRead) and len(answer.contents) == 3
 
 
 def test_a_block_that_cannot_be_read_is_damage_of_the_set() -> None:
