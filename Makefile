@@ -4,8 +4,8 @@ PYTHON_FILES := $(wildcard lockstep services tests bench scripts)
 python := .venv/bin/python
 SEEDS ?= 300
 START ?= 0
-# Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+# Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py). The slowest are named.
+PYTEST_ARGS ?= -n 2 --dist loadgroup --durations=40
 
 .PHONY: help dev check format test test-full demo simulate simulate-coordinators simulate-hand-overs fuzz protos peers bench bench-full bench-peers bench-musts bench-sustained images compose-test
 
