@@ -5,9 +5,10 @@ takes to find the room: `bytes.join` lets go of it where all parts are `bytes`, 
 something else is cut into such parts first.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from hashlib import sha256
 
 from lockstep.runtime.turns import LeftToThread
 
@@ -34,6 +35,23 @@ def joined(parts: Sequence[bytes]) -> Generator[LeftToThread, None, bytes]:
     joining = _thread().submit(b"".join, parts)
     yield joining
     return joining.result()
+
+
+def digested(parts: Sequence[bytes]) -> Generator[LeftToThread, None, bytes]:
+    """By what these parts are told from others, in steps."""
+    if sum(map(len, parts)) < BIG_BYTES:
+        return _digest(parts)
+    digesting = _thread().submit(_digest, parts)
+    yield digesting
+    return digesting.result()
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+    found = sha256()
+    for part in parts:
+        found.update(len(part).to_bytes(8, "big"))
+        found.update(part)
+    return found.digest()
 
 
 @cache

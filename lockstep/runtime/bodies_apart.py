@@ -1,5 +1,5 @@
-"""Big bodies of messages, deep in the messages of a session stream: they stay as they are on their way out, and on their way
-in they are copied once, or in parts where they are very big (`big_bytes`).
+"""Big bodies of messages, deep in the messages of a stream or call: they stay as they are on their way out, and on their way in
+they are copied once, or in parts where they are very big (`big_bytes`).
 
 Law: whoever parses what is serialised here reads the same as if the bodies had been filled in, and what is taken out of a
 message goes back to its place in it; whatever bytes come, nothing is raised.
@@ -23,6 +23,7 @@ LOOKED_BYTES_MIN = 1 << 20
 """A smaller message is a parser's work: its copies cost no more than to look for what is big."""
 MUCH_BYTES = 256 << 10
 """Less in a publish is filled in without a look at each body: to copy them costs less."""
+_MESSAGES_A_STEP = 500
 _LOOKS_MIN = 64
 _BYTES_A_LOOK = 4 << 10
 """So many bytes of a message pay for a look at one of its fields: where all are smaller, a parser is faster."""
@@ -30,9 +31,9 @@ _FOUND_BYTES_A_LOOK = 8 << 10
 """The same of a body that was found."""
 
 Apart = Mapping[int, Sequence[bytes]]
-"""By the place of a message in its stream's message: all of its bodies, which it was serialised without."""
+"""By the place of a message in the stream's message or the request: all of its bodies, which it was serialised without."""
 Found = Mapping[int, Mapping[int, bytes]]
-"""By the place of a message in its stream's message: big bodies, by their place among the bodies that it has."""
+"""By the place of a message in the stream's message or the request: big bodies, by their place among the bodies that it has."""
 _InPlace = dict[int, dict[int, memoryview]]
 """The same bodies, where they came."""
 _BODIES: Any = object()
@@ -74,15 +75,20 @@ def messages_with_bodies(messages: Sequence[_Message], found: Mapping[int, bytes
 
 
 class BodiesApart:
-    """Of one kind of stream message, with messages of which one oneof's members have bodies."""
+    """Of one kind of stream message or request, with messages that have bodies: those of a stream in members of their oneof,
+    which have many each, and those of a request one each, in a field of their own."""
 
     def __init__(self, descriptor: Descriptor, messages: str, *paths: tuple[str, ...]) -> None:
-        """`messages`: the repeated field. `paths`: for each of the members, names of fields from it to the bodies."""
+        """`messages`: the repeated field. `paths`: names of fields from a message to its bodies, for each of its members that has
+        some; or of the one field."""
         repeated = descriptor.fields_by_name[messages]
         self._name, self._number = messages, repeated.number
         self._head = _tag(repeated.number)
         self._tags: dict[str, tuple[bytes, ...]] = {}
         self._table: _Table = {}
+        kind = repeated.message_type
+        assert kind is not None, f"{messages} are no messages"
+        self._is_oneof = kind.fields_by_name[paths[0][0]].containing_oneof is not None
         for path in paths:
             kind, table, tags = repeated.message_type, self._table, list[bytes]()
             for name in path:
@@ -101,7 +107,10 @@ class BodiesApart:
         repeated (protobuf's encoding, Last One Wins).
         """
         all_messages = getattr(message, self._name)
-        serialized = [(one.WhichOneof("message"), one.SerializeToString()) for one in all_messages]
+        [only, *_], is_oneof = self._tags, self._is_oneof
+        serialized = [
+            (one.WhichOneof("message") if is_oneof else only, one.SerializeToString()) for one in all_messages
+        ]
         del all_messages[:]
         pieces, small = list[bytes](), [message.SerializeToString()]
         for place, (member, data) in enumerate(serialized):
@@ -132,7 +141,7 @@ class BodiesApart:
 
         All is left for it where nothing is big, or where the bytes are another's or none of a message's.
         """
-        rest, in_place = self._find_in(data)
+        rest, in_place = yield from self._find_in(data)
         found = dict[int, dict[int, bytes]]()
         since_yield = len(rest)
         for place, of_message in in_place.items():
@@ -145,7 +154,9 @@ class BodiesApart:
                     yield None
         return rest, found
 
-    def _find_in(self, data: bytes | memoryview) -> tuple[bytes | memoryview, _InPlace]:
+    def _find_in(
+        self, data: bytes | memoryview
+    ) -> Generator[LeftToThread, None, tuple[bytes | memoryview, _InPlace]]:
         """The same, with the bodies where they are."""
         look = _Look(data)
         pieces, found, at, end, place = (
@@ -160,13 +171,15 @@ class BodiesApart:
                 begin = at
                 number, at, behind = look.field(at, end)
                 if number == self._number:
-                    inner, bodies = look.without_bodies(at, behind, self._table)
+                    inner, bodies = look.without_bodies(at, behind, self._table, self._is_oneof)
                     if bodies:
                         found[place] = bodies
                         pieces += (self._head, varint(sum(map(len, inner))), *inner)
                     else:
                         pieces.append(look.view[begin:behind])
                     place += 1
+                    if place % _MESSAGES_A_STEP == 0:
+                        yield None
                 else:
                     pieces.append(look.view[begin:behind])
                 at = behind
@@ -195,15 +208,15 @@ class _Look:
         return found
 
     def without_bodies(
-        self, at: int, end: int, table: _Table
+        self, at: int, end: int, table: _Table, is_oneof: bool
     ) -> tuple[list[bytes | memoryview], dict[int, memoryview]]:
-        """A message of the stream's, in pieces, and its big bodies. Raises as `field` does."""
+        """A message of the stream's or request's, in pieces, and its big bodies. Raises as `field` does."""
         if end - at < PIECES_BYTES_MIN:
             return [], {}
         bodies = dict[int, memoryview]()
-        pieces, members, _ = self._without(at, end, table, bodies, 0)
-        if bodies and len(members) > 1:
-            raise _NotLookedAt  # Another member of the oneof drops what came before it.
+        pieces, members, count = self._without(at, end, table, bodies, 0)
+        if bodies and (len(members) if is_oneof else count) > 1:
+            raise _NotLookedAt  # Another member of the oneof, or another body, drops what came before it.
         return pieces, bodies
 
     def _without(

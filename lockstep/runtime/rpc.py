@@ -14,10 +14,14 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
+from lockstep.runtime import bodies_apart
+from lockstep.runtime.bodies_apart import BodiesApart, Found
 from lockstep.runtime.field_limit import LOOKED_BYTES_MIN, look_at_fields
 from lockstep.runtime.process import halt
 from lockstep.runtime.status import abort
-from lockstep.runtime.wire import parse
+from lockstep.runtime.turns import give_way, in_turns
+from lockstep.runtime.wire import parse, parse_in_steps
+from lockstep.transport.server import as_it_came
 
 _log = logging.getLogger("lockstep.rpc")
 
@@ -40,6 +44,31 @@ def unary(
         return (await handler(parse(kind(), data))).SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(_guarded(handle))
+
+
+def unary_with_bodies(
+    kind: type[_Request], bodies: BodiesApart, handler: Callable[[_Request, Found], Awaitable[Message]]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """As `unary`, for a request with messages: it is told their big bodies apart, in which the request lacks them."""
+
+    async def handle(data: bytes | memoryview, _context: Context) -> bytes:
+        if len(data) > LOOKED_BYTES_MIN:
+            for _ in look_at_fields(kind, data):
+                await asyncio.sleep(0)
+        if len(data) < bodies_apart.LOOKED_BYTES_MIN:
+            return (await handler(parse(kind(), data), {})).SerializeToString()
+        await give_way()
+        rest, found = await in_turns(bodies.take_from(data))
+        await give_way()
+        request = await in_turns(parse_in_steps(kind(), rest))
+        await give_way()
+        if isinstance(data, memoryview):
+            del rest
+            data.release()  # Whoever called has it until there is an answer, and to let go of so much takes a while, too.
+            await give_way()
+        return (await handler(request, found)).SerializeToString()
+
+    return grpc.unary_unary_rpc_method_handler(_guarded(handle), request_deserializer=as_it_came)
 
 
 def unary_stream(

@@ -22,6 +22,8 @@ PIECES_BYTES_MIN = 16 << 10
 """From this size on pieces cost less than a copy."""
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 """Numbers that take no more."""
+_FIELDS_A_STEP, _BYTES_A_STEP = 1_000, 1 << 20
+"""Of a message that is parsed in steps: a millisecond or two."""
 _LOOKS_MAX = 10_000
 """Fields of a message that are looked at; what has more is a parser's work."""
 Serialized = bytes | tuple[bytes, ...]
@@ -34,9 +36,46 @@ def parse(message: _Message, data: bytes | memoryview) -> _Message:
     try:
         message.ParseFromString(data)  # type: ignore[arg-type]
     except DecodeError as error:
-        kind = type(message).__name__
-        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"{len(data)} bytes are no {kind}", kind=kind) from error
+        raise _none_of(message, data) from error
     return message
+
+
+def parse_in_steps(message: _Message, data: bytes | memoryview) -> Generator[LeftToThread, None, _Message]:
+    """As `parse`, some of the fields at a time (`in_turns`): of one message many are merged as if they had come together."""
+    view, begin, at, fields = memoryview(data), 0, 0, 0
+    try:
+        while at < len(data):
+            at = _behind_field(data, at)
+            fields += 1
+            if fields == _FIELDS_A_STEP or at - begin >= _BYTES_A_STEP:
+                _merge(message, view[begin:at])
+                begin, fields = at, 0
+                yield None
+    except (IndexError, KeyError):
+        pass  # What the parser is given then is none, and it says so.
+    return _merge(message, view[begin:])
+
+
+def _merge(message: _Message, data: memoryview) -> _Message:
+    try:
+        message.MergeFromString(data)  # type: ignore[arg-type]
+    except DecodeError as error:
+        raise _none_of(message, data) from error
+    return message
+
+
+def _none_of(message: Message, data: bytes | memoryview) -> Rejected:
+    kind = type(message).__name__
+    return Rejected(ErrorCode.INVALID_ARGUMENT, f"{len(data)} bytes are no {kind}", kind=kind)
+
+
+def _behind_field(data: bytes | memoryview, at: int) -> int:
+    """Where the field ends that begins there. Raises `IndexError` and `KeyError` for what is none."""
+    tag, at = read_varint(data, at)
+    if tag & 7 == LENGTH_DELIMITED:
+        size, at = read_varint(data, at)
+        return at + size
+    return read_varint(data, at)[1] if tag & 7 == VARINT else at + FIXED_BYTES[tag & 7]
 
 
 class BytesWithin:

@@ -25,12 +25,12 @@ from lockstep.transport.metadata import (
     encode_timeout,
     foreign_status,
 )
-from lockstep.transport.stream import Handler, Stream, Written
+from lockstep.transport.stream import Handler, Stream, Written, size_of
 
 REPEATS_MAX = 3
 """Of one call, by servers that go away."""
 
-Serializer = Callable[[Any], bytes] | None
+Serializer = Callable[[Any], Written] | None
 Deserializer = Callable[[bytes], Any] | None
 
 
@@ -66,7 +66,7 @@ class ClientCall:
     ) -> None:
         """`request`: of a method that has one; of others their user writes them. `timeout`: seconds."""
         self._serialize, self._deserialize = serializer, deserializer
-        self._request: bytes | None = (
+        self._request: Written | None = (
             request if serializer is None or request is None else serializer(request)
         )
         self._repeats_left = REPEATS_MAX if request is not None else 0
@@ -208,14 +208,14 @@ class ClientCall:
         connection.streams[number] = self._stream
         if self._request is not None:
             if not connection.is_paused and connection.send_message(
-                number, self._request, len(self._request)
+                number, self._request, size_of(self._request)
             ):
                 connection.end_messages(self._stream)
             else:
                 self._sending = asyncio.ensure_future(self._send(self._stream, self._request))
         self._wake()
 
-    async def _send(self, stream: Stream, request: bytes) -> None:
+    async def _send(self, stream: Stream, request: Written) -> None:
         with contextlib.suppress(ConnectionEnded):
             await stream.write(request)
             stream.connection.end_messages(stream)

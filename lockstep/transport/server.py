@@ -31,7 +31,7 @@ from lockstep.transport.metadata import (
     encode_status,
     is_request,
 )
-from lockstep.transport.stream import Handler, Stream
+from lockstep.transport.stream import Handler, Heard, Stream
 
 _log = logging.getLogger("lockstep.transport")
 _HEADERS: list[Header] = [
@@ -50,6 +50,11 @@ BACKLOG = 1024
 """Connections that may wait to be accepted."""
 LEAVING_SECONDS = 0.1
 """So long clients have to close their connections, once they were told to."""
+
+
+def as_it_came(data: Heard) -> Heard:
+    """The deserializer of a method whose handler takes messages as they came: a big one is not copied for it."""
+    return data
 
 
 class CallDetails(NamedTuple):
@@ -86,7 +91,8 @@ class ServerCall(Stream):
 
     async def read(self) -> Any:
         """The next message, `grpc.aio.EOF` at the end."""
-        data = await self.next_message()
+        is_as_it_came = self._deserialize is as_it_came
+        data = await (self.next_heard() if is_as_it_came else self.next_message())
         if data is None:
             if self.failure is not None:
                 raise asyncio.CancelledError

@@ -219,6 +219,11 @@ class Stream:
 
     async def next_message(self) -> bytes | None:
         """The next message; None when there will be none any more."""
+        data = await self.next_heard()
+        return None if data is None else bytes(data)
+
+    async def next_heard(self) -> Heard | None:
+        """The same as it came: a big one is not copied."""
         while not self._messages:
             if self.is_heard_out or self.failure is not None:
                 return None
@@ -227,7 +232,7 @@ class Stream:
         data = self._next()
         if self._may_be_compressed and isinstance(data, Deflated):
             return await self._inflated(data)
-        return bytes(data)
+        return data
 
     async def _inflated(self, data: Deflated) -> bytes:
         """The message that was compressed to that."""

@@ -9,8 +9,10 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from lockstep.core.commands import (
     AnyCommand,
@@ -27,8 +29,11 @@ from lockstep.core.commands import (
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.xid import Xid
+from lockstep.runtime.big_bytes import digested
 from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.process import spawn
+from lockstep.runtime.turns import LeftToThread, in_turns
+from lockstep.runtime.wire import PIECES_BYTES_MIN
 from services.broker.acquisitions import Acquired
 from services.broker.caller_limits import CallerLimits
 from services.broker.caller_secrets import CallerSecrets
@@ -38,6 +43,7 @@ from services.primary.sessions import SessionsService
 _log = logging.getLogger("lockstep.callers")
 
 SWEEP_SECONDS = 1.0
+_MESSAGES_A_STEP = 200
 _GRACE_SECONDS = 5.0
 """After its time-out a transaction is known a little longer here than in its set, whose answer is better than ours."""
 
@@ -267,8 +273,8 @@ class CallerSessions:
 
     async def operate(self, transaction: OpenTransaction, command: PublishCommand | SettleCommand) -> Done:
         """Does an operation, once per sequence number. Raises `Rejected` or `InDoubt`: then it may be repeated."""
+        sequence, fingerprint = command.sequence, await in_turns(_fingerprint(command))
         _forget_not_taken(transaction)
-        sequence, fingerprint = command.sequence, hash(command)
         known = transaction.answers.get(sequence)
         if known is not None:
             if known[0] != fingerprint:
@@ -361,6 +367,22 @@ class CallerSessions:
 def _forgotten_at(timeout_ms: int) -> float:
     """When a transaction is forgotten here that has so much time from now on."""
     return time.monotonic() + timeout_ms / 1000 + _GRACE_SECONDS
+
+
+def _fingerprint(command: PublishCommand | SettleCommand) -> Generator[LeftToThread, None, int]:
+    """Of an operation: the same as of its equals, in this process. In steps (`in_turns`)."""
+    if isinstance(command, SettleCommand):
+        return hash(command)
+    hashes, big = list[int](), list[bytes]()
+    for message in command.messages:
+        if len(message.body) >= PIECES_BYTES_MIN:
+            big.append(message.body)
+            message = replace(message, body=b"")
+        hashes.append(hash(message))
+        if len(hashes) % _MESSAGES_A_STEP == 0:
+            yield None
+    digest = (yield from digested(big)) if big else b""
+    return hash((replace(command, messages=()), tuple(hashes), digest))
 
 
 def _forget_not_taken(transaction: OpenTransaction) -> None:

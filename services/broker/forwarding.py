@@ -15,12 +15,16 @@ from lockstep.core.ids import BrokerId, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.status import error_from
-from lockstep.runtime.wire import parse
+from lockstep.runtime.wire import Serialized, parse
 
 FORWARD_SECONDS = 10.0
 """Above any wait of the other broker itself."""
 
 _Response = TypeVar("_Response", bound=Message)
+
+
+async def _serialize(request: Message) -> Serialized:
+    return request.SerializeToString()
 
 
 class Forwarding:
@@ -49,16 +53,28 @@ class Forwarding:
         here: Callable[[], Awaitable[_Response]],
         *,
         is_read: bool = False,
+        serialize: Callable[[Any], Awaitable[Serialized]] | None = None,
     ) -> _Response:
-        """What `here` answers, if this is the primary of the set; else what the primary answers. `request` has `is_forwarded`."""
+        """What `here` answers, if this is the primary of the set; else what the primary answers. `request` has `is_forwarded`.
+
+        `serialize`: of a request that may be long, as one that is forwarded.
+        """
         if self.is_here(set_name):
             return await here()
-        forwarded: Any = type(request)()
-        forwarded.CopyFrom(request)
+        forwarded: Any = request
         was_forwarded = forwarded.is_forwarded
-        forwarded.is_forwarded = True
+        if serialize is None:
+            forwarded = type(request)()
+            forwarded.CopyFrom(request)
+            forwarded.is_forwarded = True
         return await self.to_primary(
-            set_name, method, forwarded, kind, is_forwarded=was_forwarded, is_read=is_read
+            set_name,
+            method,
+            forwarded,
+            kind,
+            is_forwarded=was_forwarded,
+            is_read=is_read,
+            serialize=serialize or _serialize,
         )
 
     async def to_primary(
@@ -70,6 +86,7 @@ class Forwarding:
         *,
         is_forwarded: bool,
         is_read: bool,
+        serialize: Callable[[Any], Awaitable[Serialized]] = _serialize,
     ) -> _Response:
         """The primary's response. Raises its error, or NOT_PRIMARY / UNAVAILABLE when there is nobody to ask."""
         set_map = self._view.set_map(set_name)
@@ -85,7 +102,9 @@ class Forwarding:
         if self._view.address(set_map.primary) is None:
             text = f"the primary of {set_name!r}, {set_map.primary}, is not registered"
             raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
-        return await self.to_broker(set_map.primary, method, request, kind, is_read=is_read)
+        return await self.to_broker(
+            set_map.primary, method, request, kind, is_read=is_read, serialize=serialize
+        )
 
     async def to_broker(
         self,
@@ -96,6 +115,7 @@ class Forwarding:
         *,
         is_read: bool,
         seconds: float = FORWARD_SECONDS,
+        serialize: Callable[[Any], Awaitable[Serialized]] = _serialize,
     ) -> _Response:
         """That broker's response, within `seconds`. Raises its error, NOT_FOUND when nobody knows it, or the call's end."""
         address = self._view.address(broker)
@@ -105,7 +125,7 @@ class Forwarding:
             )
         call: Any = self._channels.to(address).unary_unary(f"/lockstep.wire.v1.{method}")
         try:
-            data = await call(request.SerializeToString(), timeout=seconds)
+            data = await call(await serialize(request), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise error_from(error, is_read=is_read) from error
         return parse(kind(), data)

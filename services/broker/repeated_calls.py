@@ -6,7 +6,7 @@ has not heard of it yet, does not know the session any more or has forgotten the
 
 import functools
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 
@@ -19,20 +19,19 @@ SAY_NOTHING = {
 }
 """Refusals because of who is asked, or when: they say nothing of what an earlier call did."""
 
-_Service = TypeVar("_Service")
-_Request = TypeVar("_Request")
+_Arguments = ParamSpec("_Arguments")
 _Response = TypeVar("_Response")
 
 
 def repeatable(
-    call: Callable[[_Service, _Request], Awaitable[_Response]],
-) -> Callable[[_Service, _Request], Awaitable[_Response]]:
+    call: Callable[_Arguments, Awaitable[_Response]],
+) -> Callable[_Arguments, Awaitable[_Response]]:
     """A service's method for such a call: *in doubt* where its refusal says nothing of an earlier one."""
 
     @functools.wraps(call)
-    async def called(service: _Service, request: _Request) -> _Response:
+    async def called(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Response:
         try:
-            return await call(service, request)
+            return await call(*arguments, **named)
         except Rejected as error:
             if error.code not in SAY_NOTHING:
                 raise

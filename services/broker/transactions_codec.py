@@ -1,12 +1,13 @@
 """The requests of the Transactions service as commands, and what is wrong with them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from lockstep.core.commands import Disposition, OutgoingMessage, PublishCommand, SettleCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey, parse_transaction_id
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.server_messages import DeliveredMessage
+from lockstep.runtime.bodies_apart import BodiesApart, Found
 from lockstep.runtime.client_message_codec import (
     COUNT_MAX,
     check_count,
@@ -14,7 +15,12 @@ from lockstep.runtime.client_message_codec import (
     invalid,
     span,
 )
+from lockstep.runtime.wire import Serialized
 from lockstep.wire.v1 import transactions_pb2 as pb
+
+PUBLISH_BODIES = BodiesApart(pb.PublishRequest.DESCRIPTOR, "messages", ("body",))
+NO_BODIES: Found = {}
+_MESSAGES_A_STEP = 200
 
 
 def parse_name(transaction_id: str) -> tuple[SetName, TransactionKey]:
@@ -25,24 +31,49 @@ def parse_name(transaction_id: str) -> tuple[SetName, TransactionKey]:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error), transaction=transaction_id[:80]) from error
 
 
-def publish_command(request: pb.PublishRequest, key: TransactionKey) -> PublishCommand:
-    """Raises `Rejected` INVALID_ARGUMENT."""
+def publish_command(
+    request: pb.PublishRequest, key: TransactionKey, bodies: Found = NO_BODIES
+) -> Generator[None, None, PublishCommand]:
+    """In steps (`in_turns`). `bodies`: those that the request is without. Raises `Rejected` INVALID_ARGUMENT."""
     if not request.messages:
         raise invalid("a publish without messages")
     check_count(len(request.messages), COUNT_MAX, "messages of a publish")
-    messages = tuple(
-        OutgoingMessage(
+    messages: list[OutgoingMessage] = []
+    for place, message in enumerate(request.messages):
+        outgoing = OutgoingMessage(
             message.properties,
-            message.body,
+            bodies[place][0] if place in bodies else message.body,
             not message.is_transient,
             span(message.ttl_ms),
             tuple(sorted(message.headers.items())),
             checked_priority(message.priority) if message.HasField("priority") else PRIORITY_DEFAULT,
         )
-        for message in request.messages
-    )
+        messages.append(outgoing)
+        if len(messages) % _MESSAGES_A_STEP == 0:
+            yield
     sequence = _sequence(request.sequence)
-    return PublishCommand(0, request.exchange, request.routing_key, messages, key, sequence)
+    return PublishCommand(0, request.exchange, request.routing_key, tuple(messages), key, sequence)
+
+
+def forwarded_publish(request: pb.PublishRequest, bodies: Found) -> Generator[None, None, Serialized]:
+    """The serialised request, as one that is forwarded, with the bodies that it is without; in steps (`in_turns`)."""
+    head = pb.PublishRequest()
+    for field, value in request.ListFields():
+        if field.name != "messages":
+            setattr(head, field.name, value)
+    head.is_forwarded = True
+    pieces = [head.SerializeToString()]
+    for first in range(0, len(request.messages), _MESSAGES_A_STEP):
+        part = pb.PublishRequest(messages=request.messages[first : first + _MESSAGES_A_STEP])
+        apart = {
+            place: (bodies[first + place][0],)
+            for place in range(len(part.messages))
+            if first + place in bodies
+        }
+        serialized = PUBLISH_BODIES.serialize(part, apart)
+        pieces += (serialized,) if isinstance(serialized, bytes) else serialized
+        yield
+    return tuple(pieces)
 
 
 def accept_command(request: pb.AcceptRequest, key: TransactionKey) -> SettleCommand:

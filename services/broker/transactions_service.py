@@ -15,7 +15,10 @@ from lockstep.core.commands import CommitCommand, RollbackCommand
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
-from lockstep.runtime.rpc import service, unary
+from lockstep.runtime.bodies_apart import Found
+from lockstep.runtime.rpc import service, unary, unary_with_bodies
+from lockstep.runtime.turns import in_turns
+from lockstep.runtime.wire import Serialized
 from lockstep.wire.v1 import transactions_pb2 as pb
 from services.broker.caller_secrets import unauthorized
 from services.broker.caller_session import Done
@@ -25,8 +28,11 @@ from services.broker.forwarding import Forwarding
 from services.broker.repeated_calls import repeatable
 from services.broker.set_queries import SetQueries
 from services.broker.transactions_codec import (
+    NO_BODIES,
+    PUBLISH_BODIES,
     accept_command,
     acquired_messages,
+    forwarded_publish,
     parse_name,
     publish_command,
     settle_command,
@@ -74,7 +80,7 @@ class TransactionsService:
             "Transactions",
             {
                 "Begin": unary(pb.BeginRequest, self._begin),
-                "Publish": unary(pb.PublishRequest, self._publish),
+                "Publish": unary_with_bodies(pb.PublishRequest, PUBLISH_BODIES, self._publish),
                 "Acquire": unary(pb.AcquireRequest, self._acquire),
                 "Accept": unary(pb.AcceptRequest, self._accept),
                 "Settle": unary(pb.SettleRequest, self._settle),
@@ -101,17 +107,25 @@ class TransactionsService:
         )
 
     @repeatable
-    async def _publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+    async def _publish(self, request: pb.PublishRequest, bodies: Found = NO_BODIES) -> pb.PublishResponse:
         set_name, key = parse_name(request.transaction_id)
-        command = publish_command(request, key)
+        command = await in_turns(publish_command(request, key, bodies))
 
         async def publish() -> pb.PublishResponse:
             transaction = await self._open(set_name, key, request.secret)
             done = await self._callers.operate(transaction, command)
             return _head(pb.PublishResponse(enqueues=done.value), set_name, done)
 
+        async def serialize(forwarded: pb.PublishRequest) -> Serialized:
+            return await in_turns(forwarded_publish(forwarded, bodies))
+
         return await self._forwarding.at_primary(
-            set_name, "Transactions/Publish", request, pb.PublishResponse, publish
+            set_name,
+            "Transactions/Publish",
+            request,
+            pb.PublishResponse,
+            publish,
+            serialize=serialize,
         )
 
     @repeatable

@@ -7,7 +7,7 @@ from time import thread_time
 
 import pytest
 
-from lockstep.runtime.big_bytes import BIG_BYTES, PART_BYTES, copied, joined
+from lockstep.runtime.big_bytes import BIG_BYTES, PART_BYTES, copied, digested, joined
 from lockstep.runtime.turns import LeftToThread, at_once, in_turns
 
 BIG = 5 * BIG_BYTES + 3
@@ -73,3 +73,13 @@ async def test_whoever_no_longer_waits_hears_nothing_of_it() -> None:
     with pytest.raises(asyncio.CancelledError):
         await copying
     assert await in_turns(joined([bytes(BIG)] * 2)) == bytes(2 * BIG)
+
+
+@pytest.mark.parametrize("size", [10, BIG])
+async def test_other_parts_have_another_digest(size: int) -> None:
+    data = pattern(size)[:size]
+    known = await in_turns(digested([data, b"x"]))
+    assert at_once(digested([bytes(bytearray(data)), b"x"])) == known
+    for others in ([data], [b"x", data], [data + b"x"], [data[:-1] + b"\xff", b"x"], [data, b"x", b""]):
+        assert at_once(digested(others)) != known
+    assert len(left_by(digested([data]))) == (size == BIG), "what is big has a thread"

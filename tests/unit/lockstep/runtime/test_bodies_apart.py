@@ -20,6 +20,7 @@ from lockstep.runtime.session_codec import encode_request
 from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import PIECES_BYTES_MIN
 from lockstep.wire.v1 import session_pb2 as pb
+from lockstep.wire.v1.transactions_pb2 import PublishRequest
 from tests.unit.lockstep.runtime.serialized import decoded, reserialized, whole
 
 SET = SetName("orders")
@@ -187,3 +188,71 @@ def test_no_step_copies_more_of_bodies_than_a_little() -> None:
     steps = list(REQUEST.take_from(memoryview(encoded)))
     assert len(steps) >= 3 * BIG_BYTES // PART_BYTES + len(medium)
     assert len([left for left in steps if left is not None]) == 1, "what is big is put together by a thread"
+
+
+# --- of a request whose messages have one body each ---
+
+CALL = BodiesApart(PublishRequest.DESCRIPTOR, "messages", ("body",))
+Outgoing = PublishRequest.OutgoingMessage
+outgoing = st.builds(
+    Outgoing,
+    body=st.binary(max_size=2 * BIG),
+    properties=st.binary(max_size=2 * BIG),
+    headers=st.dictionaries(st.sampled_from("ab"), st.text(max_size=3), max_size=2),
+    priority=st.integers(0, 9),
+)
+calls = st.builds(
+    PublishRequest,
+    transaction_id=st.just("orders/7.1"),
+    secret=st.binary(max_size=9),
+    messages=st.lists(outgoing, max_size=4),
+)
+
+
+def call_read(data: bytes) -> PublishRequest:
+    """With what was taken from it put back."""
+    with patch.object(bodies_apart, "PIECES_BYTES_MIN", BIG):
+        rest, found = at_once(CALL.take_from(data))
+    request = PublishRequest.FromString(bytes(rest))
+    for place, of_message in found.items():
+        [(at, body)] = of_message.items()
+        assert (at, request.messages[place].body) == (0, b"") and len(body) >= BIG
+        request.messages[place].body = body
+    return request
+
+
+@given(calls, st.data())
+def test_what_is_taken_from_a_call_goes_back_to_its_place(call: PublishRequest, data: st.DataObject) -> None:
+    encoded = call.SerializeToString()
+    assert call_read(encoded) == call
+    changed = bytearray(encoded)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        expected = PublishRequest.FromString(bytes(changed))
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            call_read(bytes(changed))
+    else:
+        assert call_read(bytes(changed)) == expected
+
+
+@given(st.lists(st.binary(max_size=2 * BIG), min_size=2, max_size=3))
+def test_of_several_bodies_of_one_message_the_last_is_its_body(several: list[bytes]) -> None:
+    message = b"".join(b"\x0a" + bytes((len(body),)) + body for body in several)
+    encoded = b"\x2a" + bytes((len(message),)) + message
+    assert call_read(encoded).messages[0].body == several[-1]
+
+
+@given(st.lists(outgoing, max_size=4))
+def test_a_call_is_read_as_if_its_bodies_had_been_filled_in(
+    messages: list[PublishRequest.OutgoingMessage],
+) -> None:
+    call = PublishRequest(sequence=3, messages=messages, is_forwarded=True)
+    left = PublishRequest()
+    left.CopyFrom(call)
+    apart = {place: (message.body,) for place, message in enumerate(messages) if len(message.body) >= BIG}
+    for place in apart:
+        left.messages[place].ClearField("body")
+    with patch.object(bodies_apart, "PIECES_BYTES_MIN", BIG):
+        assert PublishRequest.FromString(whole(CALL.serialize(left, apart))) == call

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from lockstep.core.errors import Rejected
 from lockstep.runtime import wire
 from lockstep.runtime.turns import at_once
-from lockstep.runtime.wire import PIECES_BYTES_MIN, BytesWithin, parse
+from lockstep.runtime.wire import PIECES_BYTES_MIN, BytesWithin, parse, parse_in_steps
 from lockstep.wire.v1.primary_pb2 import SubscribeResponse
+from lockstep.wire.v1.transactions_pb2 import PublishRequest
 from tests.unit.lockstep.runtime.serialized import reserialized, whole
 
 DURABLE = BytesWithin(SubscribeResponse.DESCRIPTOR, "frames", "durable")
@@ -148,3 +149,47 @@ def test_what_is_big_in_one_of_two_fields_is_not_copied(place: int) -> None:
     assert isinstance(pieces, tuple) and any(piece is big for piece in pieces)
     rest, found = BOTH.split_from(whole(pieces))
     assert len(rest) < 100 and found[place] == [big]
+
+
+MESSAGES = st.lists(
+    st.builds(
+        PublishRequest.OutgoingMessage,
+        body=st.binary(max_size=20),
+        headers=st.dictionaries(st.sampled_from("ab"), st.text(max_size=3), max_size=2),
+    ),
+    max_size=5,
+)
+
+
+@given(MESSAGES, MESSAGES, st.data())
+def test_what_is_parsed_in_steps_is_what_a_parser_makes_of_it(
+    first: list[PublishRequest.OutgoingMessage],
+    second: list[PublishRequest.OutgoingMessage],
+    data: st.DataObject,
+) -> None:
+    """A message may come in pieces, and bytes that are none are refused."""
+    wire_bytes = bytearray(
+        PublishRequest(sequence=1, exchange="x", messages=first).SerializeToString()
+        + PublishRequest(sequence=7, routing_key="q", messages=second).SerializeToString()
+    )
+    for _ in range(data.draw(st.integers(0, 2))):
+        wire_bytes[data.draw(st.integers(0, len(wire_bytes) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(wire_bytes[: data.draw(st.integers(0, len(wire_bytes)))])
+    for each in (bytes(wire_bytes), cut):
+        try:
+            expected = parse(PublishRequest(), each)
+        except Rejected:
+            with patch.object(wire, "_FIELDS_A_STEP", 2), pytest.raises(Rejected):
+                at_once(parse_in_steps(PublishRequest(), each))
+            continue
+        with patch.object(wire, "_FIELDS_A_STEP", 2):
+            assert at_once(parse_in_steps(PublishRequest(), each)) == expected
+            assert at_once(parse_in_steps(PublishRequest(), memoryview(each))) == expected
+
+
+def test_no_step_of_a_parser_takes_more_than_some_of_the_fields() -> None:
+    message = PublishRequest.OutgoingMessage(body=bytes(1 << 18))
+    data = PublishRequest(messages=[message] * 40).SerializeToString()
+    assert len(list(parse_in_steps(PublishRequest(), data))) >= 8
+    data = PublishRequest(messages=[PublishRequest.OutgoingMessage()] * 10_000).SerializeToString()
+    assert len(list(parse_in_steps(PublishRequest(), data))) >= 10

@@ -8,7 +8,8 @@ import grpc.aio
 import pytest
 
 from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
-from tests.unit.lockstep.transport.ends import Ends, within
+from lockstep.transport.server import as_it_came
+from tests.unit.lockstep.transport.ends import GRPCIO, Ends, within
 from tests.unit.lockstep.transport.probe_service import Probe, numbered, path, service, unary, unary_stream
 
 FRAME = 16_384
@@ -121,3 +122,29 @@ async def test_an_answer_beyond_the_limit_is_refused_and_others_go_on(
 
 async def probe_echo(data: bytes, _context: Any) -> bytes:
     return data
+
+
+@within(60)
+async def test_a_handler_that_wants_it_gets_a_big_message_as_it_came(ends: Ends) -> None:
+    heard: list[bytes | memoryview] = []
+
+    async def hear(data: bytes | memoryview, _context: Any) -> bytes:
+        heard.append(data)
+        return b""
+
+    method: Any = grpc.unary_unary_rpc_method_handler(hear, request_deserializer=as_it_came)
+    channel = ends.open_channel((await ends.serve(service(Hear=method))).address)
+    for size in (10, LARGE):
+        await channel.unary_unary(path("Hear"))(numbered(1, size))
+    assert heard == [numbered(1, 10), numbered(1, LARGE)]
+    assert ends.server == GRPCIO or isinstance(heard[1], memoryview)
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+@within(60)
+async def test_a_request_in_pieces_is_one_message(ends: Ends, probe: Probe, size: int) -> None:
+    if ends.client == GRPCIO:
+        return
+    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    pieces = b"head", numbered(1, size), b"end"
+    assert await channel.unary_unary(path("Echo"))(pieces) == b"".join(pieces)

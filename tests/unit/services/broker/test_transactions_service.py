@@ -20,6 +20,7 @@ from lockstep.runtime.client_message_codec import COUNT_MAX
 from lockstep.runtime.cluster_view import ClusterView, SetView
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.serving import ServingRights
+from lockstep.runtime.turns import at_once
 from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import resource_manager_pb2 as rm
 from lockstep.wire.v1 import transactions_pb2 as pb
@@ -294,7 +295,7 @@ async def test_what_is_repeated_when_its_outcome_was_forgotten_is_in_doubt(name:
 def test_a_call_names_no_more_than_a_step_takes(count: int) -> None:
     key = LogIndex(1), Epoch(1)
     for make in (
-        lambda: publish_command(pb.PublishRequest(sequence=1, messages=[MESSAGE] * count), key),
+        lambda: at_once(publish_command(pb.PublishRequest(sequence=1, messages=[MESSAGE] * count), key)),
         lambda: accept_command(pb.AcceptRequest(sequence=1, positions=range(count)), key),
         lambda: settle_command(pb.SettleRequest(disposition=SETTLE.disposition, positions=range(count))),
     ):
