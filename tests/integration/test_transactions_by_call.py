@@ -118,6 +118,17 @@ async def test_every_call_of_a_transaction_may_be_repeated(caller: Caller) -> No
     assert await refused(caller.publish(transaction, 3, "again", b"c")) is ErrorCode.TRANSACTION_FINISHED
 
 
+async def test_many_bytes_of_one_call_come_as_they_were(caller: Caller) -> None:
+    """Over a broker that sends them on; no step of the two is long by them, as of all processes here."""
+    bodies = [bytes([number]) * (11 * 1024 * 1024) for number in range(3)]
+    await caller.declare("much")
+    transaction = await caller.begin()
+    for _ in range(2):
+        assert (await caller.publish(transaction, 1, "much", *bodies, b"small")).enqueues == 4
+    await caller.commit(transaction, 1)
+    assert await caller.bodies("much") == [*bodies, b"small"]
+
+
 async def test_what_is_rolled_back_leaves_nothing_and_stays_so(caller: Caller) -> None:
     await caller.declare("nothing")
     transaction = await caller.begin()
