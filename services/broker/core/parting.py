@@ -14,14 +14,14 @@ from lockstep.core.inputs import AnyInput, BackupStreamClosed, LeaseLost, MapSee
 class Parting:
     """Lives from the hand-over to the end of the lease key; driven by the replica."""
 
-    def __init__(self, epoch: Epoch, streams: Iterable[int], until_ms: int | None = None) -> None:
-        """`streams`: of backups that are told; `until_ms`: how long it waits for them, on CLOCK_BOOTTIME, None: they are to be
-        told yet.
-        """
+    def __init__(self, epoch: Epoch, streams: Iterable[int], now: Now) -> None:
+        """`streams`: of backups that are to be told, from now on."""
         self.streams = set(streams)
         """Of those that have not heard yet, as far as is known."""
         self._epoch = epoch
-        self._until_ms = until_ms
+        self._begun_ms = now.boottime_ms
+        self._until_ms: int | None = None
+        """How long it waits for them, on CLOCK_BOOTTIME; None: they are not told yet."""
         self._is_cut_short = False
 
     def is_over(self, now: Now) -> bool:
@@ -30,9 +30,9 @@ class Parting:
             return True
         return self._until_ms is not None and (not self.streams or now.boottime_ms >= self._until_ms)
 
-    def told(self, until_ms: int) -> None:
-        """The word of the hand-over is said; it is waited until then."""
-        self._until_ms = until_ms
+    def told(self, patience_ms: int, now: Now) -> None:
+        """The word of the hand-over is said. What took long to be gathered takes as long to be heard, and so much more."""
+        self._until_ms = 2 * now.boottime_ms - self._begun_ms + patience_ms
 
     def take(self, given: AnyInput) -> None:
         match given:

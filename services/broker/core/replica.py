@@ -104,7 +104,6 @@ class Replica:
         self._parting: Parting | None = None
         self._leaving: PrimaryCore | None = None
         """It has handed its set over, and its last word is not said yet."""
-        self._leaving_since_ms = 0
         self._put_off: HandOver | None = None
         """The primary is amid something, and hands over behind that."""
         self._taking_over: TakingOver | None = None
@@ -350,23 +349,19 @@ class Replica:
 
     def _hand_over(self, primary: PrimaryCore, given: HandOver, now: Now) -> None:
         self.primary = None
-        self._leaving, self._leaving_since_ms = primary, now.boottime_ms
-        self._parting = Parting(primary.epoch, primary.backups.by_stream)
+        self._leaving = primary
+        self._parting = Parting(primary.epoch, primary.backups.by_stream, now)
         self._effects += primary.hand_over(given.to, now, given.is_chosen)
         self._end_last_word(self._parting, now)
         self._candidate.forget()
         self._candidate.wait(now, self.settings.hand_over_wait_ms)
 
     def _end_last_word(self, parting: Parting, now: Now) -> None:
-        """Once it is said, whoever was told is waited for, and nobody has that primary's memory any more. What took long to be
-        gathered takes as long to be heard.
-        """
+        """Once it is said, whoever was told is waited for, and nobody has that primary's memory any more."""
         if self._leaving is not None and self._leaving.has_handed_over:
-            gathered_ms = now.boottime_ms - self._leaving_since_ms
-            parting.told(now.boottime_ms + self.settings.parting_ms + gathered_ms)
+            parting.told(self.settings.parting_ms, now)
             self._candidate.wait(now, self.settings.hand_over_wait_ms)
-            self._take_apart(self._leaving)
-            self._leaving = None
+            self._let_go_of_leaving()
 
     def _let_stand(self, handed: HandedOver, now: Now) -> None:
         """The primary has stopped for another broker, which is to be first, or for this one; either may be promoted."""
@@ -395,12 +390,15 @@ class Replica:
         """Its memory is nobody's any more."""
         self._effects.append(TakeApart(self.set_name, left.take_apart()))
 
-    def _part(self, parting: Parting) -> None:
-        """Who followed has heard of the hand-over, or had time enough."""
-        self._parting = None
+    def _let_go_of_leaving(self) -> None:
         if self._leaving is not None:
             self._take_apart(self._leaving)
             self._leaving = None
+
+    def _part(self, parting: Parting) -> None:
+        """Who followed has heard of the hand-over, or had time enough."""
+        self._parting = None
+        self._let_go_of_leaving()
         for stream in sorted(parting.streams):
             self._effects.append(CloseBackupStream(self.set_name, stream))
         self._free_key()

@@ -13,7 +13,10 @@ B = member("b")
 
 
 def parting(*streams: int) -> Parting:
-    return Parting(Epoch(2), streams, LATE.boottime_ms)
+    """Everybody was told at once."""
+    waiting = Parting(Epoch(2), streams, EARLY)
+    waiting.told(LATE.boottime_ms - EARLY.boottime_ms, EARLY)
+    return waiting
 
 
 def test_it_is_over_when_every_backup_has_ended_its_stream() -> None:
@@ -47,10 +50,13 @@ def test_it_is_cut_short_when_the_key_is_gone_or_another_epoch_began(given: AnyI
 
 def test_nobody_is_given_up_before_the_word_is_said_unless_it_is_cut_short() -> None:
     for given, is_over in ((BackupStreamClosed(SET, 3), False), (LeaseLost(SET), True)):
-        waiting = Parting(Epoch(2), (3,))
+        waiting = Parting(Epoch(2), (3,), EARLY)
         assert not waiting.is_over(LATE)
         waiting.take(given)
         assert waiting.is_over(LATE) == is_over
-    waiting = Parting(Epoch(2), (3,))
-    waiting.told(LATE.boottime_ms)
-    assert not waiting.is_over(EARLY) and waiting.is_over(LATE)
+
+
+def test_what_took_long_to_be_gathered_is_waited_for_as_long_once_more() -> None:
+    waiting = Parting(Epoch(2), (3,), EARLY)
+    waiting.told(200, LATE)
+    assert not waiting.is_over(Now(2_199, 0)) and waiting.is_over(Now(2_200, 0))
