@@ -61,6 +61,8 @@ class PrimaryHop(Hop):
 
     def begin(self) -> None:
         """Open the store and write the epoch's record."""
+        for _ in self._core.get_ready():
+            pass
         self._perform(self._core.begin(self._read_now()))
         self._inputs.append(LeaseExtended(SET, 1, _LEASE_MS))
 

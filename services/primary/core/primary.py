@@ -236,15 +236,13 @@ class PrimaryCore:
 
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""
+        assert self._is_ready, "what may end by itself is known"
         self._store.open()
         self.context.pieces.begin(self.context.expiry.look_through())
         self.context.pieces.begin(self._aftermath.look_through())
         self.context.pieces.begin_in_turn(self._housekeeping.look_after_prepared())
         self.context.pieces.go_on()
         self._log.begin(self._own.broker, self._is_restarted, self._is_handed_over)
-        if not self._is_ready:
-            for _ in self.attachments.auto_deletion.begin():
-                pass
         return self._finish(now)
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:

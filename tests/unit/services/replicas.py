@@ -411,6 +411,8 @@ class PrimaryBench(Bench):
         self.core = PrimaryCore(
             held, own, set_map, self.revision, is_restarted, settings or PrimarySettings(), self.now
         )
+        for _ in self.core.get_ready():
+            pass
         self.perform(self.core.begin(self.now))
 
     def feed(self, given: AnyInput) -> None:

@@ -184,9 +184,8 @@ class Rig:
         self.core: PrimaryCore = PrimaryCore(
             copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, None, handed is not None, gone
         )
-        if predecessor is not None:
-            for _ in self.core.get_ready(handed):
-                pass
+        for _ in self.core.get_ready(handed):
+            pass
         self.perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))
 
