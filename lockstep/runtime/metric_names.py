@@ -65,7 +65,7 @@ _ALL = (
     MetricName(
         "lockstep_silent_witnesses",
         _GAUGE,
-        "Brokers that are not back with their disks since all were down: no abort is presumed of prepared branches; alarm on it.",
+        "Brokers that are not back since all were down: no abort is presumed, and nothing is decided late; alarm on it.",
         (BROKER,),
     ),
     # A replica, whatever its role.

@@ -188,7 +188,8 @@ class GetClusterStatusResponse(_message.Message):
     @_builtins.property
     def silent_witnesses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Brokers that are waited for, in order of their ids: all were down, these are not back with their disks, and one of these may
-        remember a decision that etcd has lost. Until then no abort is presumed of a prepared branch.
+        remember a decision that etcd has lost. Until then no abort is presumed of a prepared branch, and no coordinator decides what it
+        has had in hand for more than some seconds.
         """
 
     def __init__(
