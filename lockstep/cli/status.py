@@ -4,6 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from lockstep.cli.connection import (
@@ -143,7 +144,20 @@ def _replica_as_json(broker: str, replica: pb.Replica) -> dict[str, Any]:
 
 
 def show(status: ClusterStatus, with_hash: bool) -> None:
-    """Two tables for people."""
+    """Two tables for people, and what somebody has to do something about."""
+    show_table(_members_table(status))
+    console.print()
+    for text in _warnings(status):
+        console.print(text, style="red")
+    if status.view.sets:
+        show_table(_replicas_table(status, with_hash))
+        for text in stops(status):
+            console.print(text, style="red")
+    elif not lost_sets(status):
+        console.print("No resource sets yet: lockstep set create NAME --brokers B1,B2,B3")
+
+
+def _members_table(status: ClusterStatus) -> Table:
     members = table("BROKER", "ADDRESS", "STATE")
     for member in status.view.members:
         answers = status.brokers.get(member.broker) is not None
@@ -153,8 +167,10 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
             state = f"up, without etcd for {silent_ms / 1000:.0f} s"
         is_well = answers and not silent_ms
         members.add_row(member.broker, member.address, Text(state, style="green" if is_well else "red"))
-    show_table(members)
-    console.print()
+    return members
+
+
+def _replicas_table(status: ClusterStatus, with_hash: bool) -> Table:
     columns = (
         "SET",
         "BROKER",
@@ -200,31 +216,28 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
                     Text(replica.trouble, style="red"),
                 ]
             replicas.add_row(*row)
-    if status.view.view_age_ms:
-        silent = f"has not heard of etcd for {status.view.view_age_ms / 1000:.0f} s"
-        console.print(
-            f"{status.view.broker}, which tells of members and sets, {silent}: they are shown as they were then.",
-            style="red",
+    return replicas
+
+
+def _warnings(status: ClusterStatus) -> list[str]:
+    """About the cluster as a whole; `stops` has those about sets that complete nothing."""
+    view, found = status.view, list[str]()
+    if view.view_age_ms:
+        silent = f"has not heard of etcd for {view.view_age_ms / 1000:.0f} s"
+        found.append(
+            f"{view.broker}, which tells of members and sets, {silent}: they are shown as they were then."
         )
-    lost = lost_sets(status)
-    for name, holders in lost.items():
-        console.print(
-            f"Set {name} is on the disks of {', '.join(holders)} and not in etcd:"
-            " see lockstep cluster rebuild-map --dry-run",
-            style="red",
+    found += [
+        f"Set {name} is on the disks of {', '.join(holders)} and not in etcd:"
+        " see lockstep cluster rebuild-map --dry-run"
+        for name, holders in lost_sets(status).items()
+    ]
+    if view.silent_witnesses:
+        found.append(
+            f"Not back since all brokers were down: {', '.join(view.silent_witnesses)}. One of their disks may remember a"
+            " decision that etcd has lost, so prepared branches wait: start them."
         )
-    if status.view.silent_witnesses:
-        console.print(
-            f"Not back since all brokers were down: {', '.join(status.view.silent_witnesses)}. One of their disks may remember a"
-            " decision that etcd has lost, so prepared branches wait: start them.",
-            style="red",
-        )
-    if status.view.sets:
-        show_table(replicas)
-        for text in stops(status):
-            console.print(text, style="red")
-    elif not lost:
-        console.print("No resource sets yet: lockstep set create NAME --brokers B1,B2,B3")
+    return found
 
 
 def stops(status: ClusterStatus) -> list[str]:
