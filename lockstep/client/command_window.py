@@ -169,8 +169,10 @@ class CommandWindow:
     @property
     def has_unsent(self) -> bool:
         """Whether `take` would give something."""
-        is_any = self.sent < self.last and self.sent < self.heard + ANSWERS_KEPT
-        return is_any and not (self._suspected_to and self.is_held_up)
+        sent = self.sent
+        if sent >= self.last or sent >= self.heard + ANSWERS_KEPT:
+            return False
+        return not (self._suspected_to and self.is_held_up)
 
     @property
     def is_suspicious(self) -> bool:
@@ -391,15 +393,15 @@ def _size(command: AnyCommand) -> int:
         case CommitCommand(last_publish=last) if last is not None:
             return _size(last)
         case PublishCommand(messages=messages):
-            return 64 + size_of_outgoing(messages) + MESSAGE_BYTES * (len(messages) + _headers_of(messages))
+            return 64 + size_of_outgoing(messages) + MESSAGE_BYTES * _parts_of(messages)
         case SettleCommand(positions=positions):
             return 64 + 8 * len(positions)
         case _:
             return 64
 
 
-def _headers_of(messages: Sequence[OutgoingMessage]) -> int:
-    """How many there are; each takes room as a message does."""
+def _parts_of(messages: Sequence[OutgoingMessage]) -> int:
+    """How many there are, and headers; each takes room as a message does."""
     if isinstance(messages, AlikeMessages):
-        return len(messages.headers)
-    return sum([len(message.headers) for message in messages])
+        return len(messages.bodies) + len(messages.headers)
+    return len(messages) + sum([len(message.headers) for message in messages])

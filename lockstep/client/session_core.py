@@ -243,14 +243,16 @@ class SessionCore:
         state = line.state
         if line.is_writing or (state is not State.ATTACHED and state is not State.ATTACHING):
             return
+        requests, window, settings = line.requests, line.window, line.settings
+        may_command = state is State.ATTACHED and window.has_unsent and line.times.resend_at is None
+        if not (requests or may_command):
+            return
         messages: list[rq.ClientMessage] = []
-        settings = line.settings
-        while line.requests and len(messages) < settings.send_requests_max:
-            messages.append(line.requests.popleft())
-        may_command = state is State.ATTACHED and line.times.resend_at is None
-        if may_command and not line.requests and line.window.has_unsent:
-            is_alone = line.window.is_suspicious
-            messages += line.window.take(line.epoch, settings.send_commands_max, settings.send_bytes_max)
+        while requests and len(messages) < settings.send_requests_max:
+            messages.append(requests.popleft())
+        if may_command and not requests:
+            is_alone = window.is_suspicious
+            messages += window.take(line.epoch, settings.send_commands_max, settings.send_bytes_max)
             if is_alone and messages:
                 # Not with it: what is answered in the same turn says nothing of what the turn ends by.
                 line.times.heartbeat_at = now + settings.suspected_heartbeat_ms
