@@ -364,16 +364,14 @@ def _made_publish(
 def _made_messages(publish: pb.ClientMessage.Publish) -> Sequence[c.OutgoingMessage]:
     """Raises `Rejected` for what is none, and for too many."""
     properties, are_durable, ttls_ms = publish.properties, publish.are_durable, publish.ttls_ms
-    priorities, count = publish.priorities, len(publish.bodies)
-    is_alike = (
-        len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(publish.headers) <= 1
-    )
+    pairs, priorities, count = publish.headers, publish.priorities, len(publish.bodies)
+    is_alike = len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(pairs) <= 1
     if not is_alike:
-        for column in (properties, are_durable, ttls_ms, publish.headers):
+        for column in (properties, are_durable, ttls_ms, pairs):
             check_count(len(column), COUNT_MAX, "messages of a publish")
     _check_publish(count, max(ttls_ms) if ttls_ms else 0)
     bodies = tuple(publish.bodies)
-    headers = _decode_headers(publish.headers) if publish.headers else []
+    headers = _decode_headers(pairs) if pairs else []
     if priorities:
         _checked_priorities(priorities)
     if is_alike and len(priorities) <= 1:
@@ -411,8 +409,9 @@ def with_bodies(command: rq.ClientMessage, bodies: Mapping[int, bytes]) -> rq.Cl
 
 def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
     settle = wire.settle
-    check_count(len(settle.positions), COUNT_MAX, "positions of a settle")
-    positions = _decode_positions(settle.positions)
+    named = settle.positions
+    check_count(len(named), COUNT_MAX, "positions of a settle")
+    positions = _decode_positions(named)
     transaction = decode_name(settle.transaction) if settle.HasField("transaction") else None
     _check_settle(positions, settle.disposition, transaction is not None)
     return c.SettleCommand(

@@ -44,10 +44,11 @@ def encode_request(
     """
     request = pb.SessionRequest(resource_set=set_name)
     apart: dict[int, Sequence[bytes]] = {}
+    wires = request.messages
     for message in messages:
-        bodies = encode_client_message(message, request.messages.add())
+        bodies = encode_client_message(message, wires.add())
         if bodies is not None:
-            apart[len(request.messages) - 1] = bodies
+            apart[len(wires) - 1] = bodies
     data = request.SerializeToString()
     if not apart:
         if len(data) > STREAM_LOOKED_BYTES_MIN:
@@ -62,9 +63,12 @@ def encode_request(
 def decode_request(data: bytes | memoryview) -> tuple[SetName, tuple[ClientMessage, ...]]:
     """Resource set and messages of a short one; raises `Rejected` for what is no message of a client."""
     request = parse(pb.SessionRequest(), data)
-    set_name = SetName(request.resource_set)
-    check_count(len(request.messages), MESSAGES_MAX, "commands and requests")
-    return set_name, tuple([decode_client_message(set_name, message) for message in request.messages])
+    set_name, messages = SetName(request.resource_set), request.messages
+    if len(messages) == 1:
+        # Nearly always.
+        return set_name, (decode_client_message(set_name, messages[0]),)
+    check_count(len(messages), MESSAGES_MAX, "commands and requests")
+    return set_name, tuple([decode_client_message(set_name, message) for message in messages])
 
 
 def decode_in_steps(
@@ -97,11 +101,14 @@ def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> 
     last = messages[-1]
     response = pb.SessionResponse(resource_set=set_name, epoch=last.epoch, commit_index=last.commit_index)
     apart: dict[int, Sequence[bytes]] = {}
+    wires = response.messages
     for message in messages:
-        wire = response.messages.add()
+        wire = wires.add()
         bodies = encode_server_message(message, wire)
         if bodies is not None:
-            apart[len(response.messages) - 1] = bodies
+            apart[len(wires) - 1] = bodies
+        if message is last:
+            continue  # As most are.
         if message.epoch != last.epoch:
             wire.epoch = message.epoch
         if message.commit_index != last.commit_index:
@@ -109,22 +116,12 @@ def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> 
     return _RESPONSE.serialize(response, apart) if apart else response.SerializeToString()
 
 
-def decode_response(data: bytes | memoryview) -> tuple[SetName, tuple[AnyServerMessage, ...]]:
-    """Resource set and messages of a short one; raises `Rejected` for what is no message of a primary."""
-    return _made_response(data, _NOTHING)
-
-
-def decode_long_response(
-    data: bytes | memoryview,
-) -> Generator[LeftToThread, None, tuple[SetName, tuple[AnyServerMessage, ...]]]:
-    """The same of one of `LOOKED_BYTES_MIN` or more, in steps (`in_turns`)."""
-    rest, found = yield from _RESPONSE.take_from(data)
-    yield None
-    return _made_response(rest, found)
-
-
-def _made_response(data: bytes | memoryview, found: Found) -> tuple[SetName, tuple[AnyServerMessage, ...]]:
-    """`found`: bodies that `data` is without."""
+def decode_response(
+    data: bytes | memoryview, found: Found = _NOTHING
+) -> tuple[SetName, tuple[AnyServerMessage, ...]]:
+    """Resource set and messages of a short one, which `found` was taken from; raises `Rejected` for what is no message of a
+    primary.
+    """
     response = parse(pb.SessionResponse(), data)
     epoch, commit_index = Epoch(response.epoch), LogIndex(response.commit_index)
     decoded: list[AnyServerMessage] = []
@@ -136,3 +133,12 @@ def _made_response(data: bytes | memoryview, found: Found) -> tuple[SetName, tup
         for place, bodies in found.items():
             decoded[place] = server_message_codec.with_bodies(decoded[place], bodies)
     return SetName(response.resource_set), tuple(decoded)
+
+
+def decode_long_response(
+    data: bytes | memoryview,
+) -> Generator[LeftToThread, None, tuple[SetName, tuple[AnyServerMessage, ...]]]:
+    """The same of one of `LOOKED_BYTES_MIN` or more, in steps (`in_turns`)."""
+    rest, found = yield from _RESPONSE.take_from(data)
+    yield None
+    return decode_response(rest, found)

@@ -97,26 +97,29 @@ class BytesWithin:
     def serialize_with(self, message: Message, *values: Sequence[bytes]) -> Serialized:
         """The serialised `message`, with the `values` of each field behind those that it has of them.
 
-        Small ones are put into `message`. Where they are big they stay as they are, pieces of the whole. Each is a piece of its
-        own of the embedded message: parsers merge the pieces, of a oneof's member too, and join what is repeated (protobuf's
-        encoding, Last One Wins).
+        Those of a field that are small together are put into `message`. Where they are big they stay as they are, pieces of the
+        whole. Each is a piece of its own of the embedded message: parsers merge the pieces, of a oneof's member too, and join
+        what is repeated (protobuf's encoding, Last One Wins).
         """
-        size = 0
-        for each in values:
-            size += sum(map(len, each))
-        if size < PIECES_BYTES_MIN:
-            for values_of, each in zip(self._values_of, values, strict=True):
-                if each:
-                    values_of(message).extend(each)
-            return message.SerializeToString()
-        pieces, head = list[bytes](), message.SerializeToString()
-        for value_head, each in zip(self._value_heads, values, strict=True):
+        big = list[tuple[bytes, Sequence[bytes]]]()
+        for place, each in enumerate(values):
+            if not each:
+                continue
+            if sum(map(len, each)) < PIECES_BYTES_MIN:
+                self._values_of[place](message).extend(each)
+            else:
+                big.append((self._value_heads[place], each))
+        head = message.SerializeToString()
+        if not big:
+            return head
+        pieces, own_head = list[bytes](), self._head
+        for value_head, each in big:
             for value in each:
                 size = len(value)
                 inner = value_head + varint(size)
-                pieces += (head + self._head + varint(len(inner) + size) + inner, value)
+                pieces += (head + own_head + varint(len(inner) + size) + inner, value)
                 head = b""
-        return tuple(pieces) or head
+        return tuple(pieces)
 
     def split_from(self, data: bytes | memoryview) -> tuple[bytes | memoryview, tuple[Sequence[bytes], ...]]:
         """Inverse of `serialize_with`: what is left for a parser, and the values of each field behind those that it finds.
