@@ -58,20 +58,21 @@ class BackupHearing:
             self._backups.refuse_epoch(given.stream, message.epoch)
             return
         match message:
+            case Acknowledge(log_end=log_end):
+                known = self._backups.by_stream.get(given.stream)
+                if known is None:
+                    return  # It is closed already.
+                if log_end > self._backups.sent(known):
+                    self._backups.disbelieve(known, log_end)
+                    self._lost(known)
+                else:
+                    self._backups.acknowledged(known, log_end, now.boottime_ms)
+                    self._acknowledged(known)
             case Subscribe():
                 if context.state.clearing.queues and self._backups.needs_snapshot(message):
                     self._waiting[given.stream] = message
                 else:
                     self._subscribe(given.stream, message, now)
-            case Acknowledge(log_end=log_end):
-                known = self._backups.by_stream.get(given.stream)
-                if known is not None and log_end > self._backups.sent(known):
-                    self._backups.disbelieve(known, log_end)
-                    self._lost(known)
-                    return
-                subscription = self._backups.acknowledged(given.stream, log_end, now.boottime_ms)
-                if subscription is not None:
-                    self._acknowledged(subscription)
             case Refuse():
                 self._refused(given.stream, message)
 

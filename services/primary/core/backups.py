@@ -241,20 +241,17 @@ class Backups:
         self._refuse(subscription.stream, reason)
         self.close(subscription.stream)
 
-    def acknowledged(self, stream: int, log_end: LogIndex, now_ms: int) -> ReplicatingSubscription | None:
-        """A backup said how far it is durable, within what it was sent; None when its stream is closed already."""
-        subscription = self.by_stream.get(stream)
-        if subscription is not None:
-            subscription.heard_ms = now_ms
-            subscription.acknowledged = max(subscription.acknowledged, log_end)
-            subscription.has_joined = subscription.has_joined or log_end >= subscription.snapshot_index
-            if subscription.snapshot is None:
-                self._catch_up(subscription)
-            elif subscription.is_snapshot_whole:
-                # Beside a memory snapshot the log goes on: what is acknowledged need not be a part of it.
-                subscription.has_sent_part, subscription.said_ms = True, now_ms
-                self._send_snapshot(subscription, 1)
-        return subscription
+    def acknowledged(self, subscription: ReplicatingSubscription, log_end: LogIndex, now_ms: int) -> None:
+        """A backup said how far it is durable, within what it was sent."""
+        subscription.heard_ms = now_ms
+        subscription.acknowledged = max(subscription.acknowledged, log_end)
+        subscription.has_joined = subscription.has_joined or log_end >= subscription.snapshot_index
+        if subscription.snapshot is None:
+            self._catch_up(subscription)
+        elif subscription.is_snapshot_whole:
+            # Beside a memory snapshot the log goes on: what is acknowledged need not be a part of it.
+            subscription.has_sent_part, subscription.said_ms = True, now_ms
+            self._send_snapshot(subscription, 1)
 
     def close(self, stream: int) -> ReplicatingSubscription | None:
         """End a subscription; None when it was closed already."""

@@ -84,6 +84,8 @@ class ClientHearing:
             if isinstance(message, AttachSession):
                 if stream is None:
                     stream = self._attachments.attach(given.stream, message)
+                    if not works:
+                        self._aftermath.settle()
             elif stream is not None:
                 whole = _transaction(message, messages, place) if isinstance(message, SettleCommand) else None
                 if whole is not None and self.clients.transaction(stream, *whole):
@@ -98,8 +100,6 @@ class ClientHearing:
                 )
                 break
             place = behind
-        if not works:
-            self._aftermath.settle()
 
     def heard_amid(self, given: ClientSaid) -> bool:
         """A client says something while what nothing may come between is done. Answers whether that is only that it lives, which

@@ -99,8 +99,11 @@ class Clients:
         if session is None or stream.blocked_by or stream.pushed_back_from:
             return False
         commands: tuple[AnyCommand, ...] = (*accepts, commit)
-        if any(command.number != number for number, command in enumerate(commands, session.next_number)):
-            return False
+        number = session.next_number
+        for command in commands:
+            if command.number != number:
+                return False
+            number += 1
         if context.writer.log.uncommitted_bytes > context.settings.uncommitted_bytes_max:
             return False
         if not commit_with_accepts(context, stream.session, accepts, commit):

@@ -9,10 +9,11 @@ anything at all once the lease is over (R6). An epoch is begun by its own record
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
+from typing import get_args
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.commands import Command
+from lockstep.core.commands import AnyCommand
 from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect, Note, WakeAt
 from lockstep.core.epoch_table import reign_of
@@ -87,6 +88,7 @@ from services.primary.core.writer import Writer
 
 TAKEN_IN_ONE = 100
 """Messages of clients, and other inputs, that waited for what was done alone and are taken in one step."""
+_COMMANDS = frozenset(get_args(AnyCommand))
 
 
 class _Owed(Enum):
@@ -562,8 +564,8 @@ class PrimaryCore:
                 self._stay_alone()
         if not (self.stopped or works):
             self._aftermath.settle()
-            may_serve = self.streams.may_speak
-            self._map.plan(now, may_serve, not may_serve and self.may_be_deposed)
+            has_lease = self.streams.may_speak
+            self._map.plan(now, has_lease, not has_lease and self.may_be_deposed)
             if self._log.commit(now):
                 self._begin_serving()
                 self._stay_alone()
@@ -571,7 +573,7 @@ class PrimaryCore:
                 context.dispatch.return_committed()
         if not (self.stopped or works):
             is_behind = context.dispatch.is_returning
-            may_speak = self.is_serving and self.streams.may_speak
+            may_speak = has_lease and self._log.is_serving
             if may_speak:
                 is_behind |= self._gate.open_to(context.writer.log.commit_index)
             self._log.cut_due(now, self._gate.waited_for)
@@ -586,7 +588,8 @@ class PrimaryCore:
             if is_behind:
                 context.effects += self._alone.ask(context.state.set_name, now)
             self._mind_bodies(now)
-            if (turns := context.state.clearing.turns()) is not None:
+            clearing = context.state.clearing
+            if clearing.queues and (turns := clearing.turns()) is not None:
                 context.pieces.begin(turns)
                 context.effects += context.pieces.ask(context.state.set_name, now)
         if self.is_alone and not (self.stopped or self.may_leave):
@@ -619,7 +622,7 @@ class PrimaryCore:
 
 
 def _is_commands(given: AnyInput) -> bool:
-    return isinstance(given, ClientSaid) and all(isinstance(message, Command) for message in given.messages)
+    return isinstance(given, ClientSaid) and _COMMANDS.issuperset(map(type, given.messages))
 
 
 def _messages_in(given: AnyInput) -> int:

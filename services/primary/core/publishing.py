@@ -285,7 +285,11 @@ def _select(
 
 def _check_limits(queues: list[Queue], routed: _Routed) -> None:
     """Raises `Rejected` QUEUE_FULL when a queue that does not evict would overflow."""
-    limited = [queue for queue in queues if queue.definition.length_max or queue.definition.bytes_max]
+    limited = [
+        queue
+        for queue in queues
+        if not queue.definition.is_evicting and (queue.definition.length_max or queue.definition.bytes_max)
+    ]
     if not limited:
         return
     arriving = {queue.id: 0 for queue in limited}
@@ -297,8 +301,6 @@ def _check_limits(queues: list[Queue], routed: _Routed) -> None:
                 arriving[target] += len(messages)
                 arriving_bytes[target] += size
     for queue in limited:
-        if queue.definition.is_evicting:
-            continue
         length_max, bytes_max = queue.definition.length_max, queue.definition.bytes_max
         if length_max and queue.length + queue.reserved_length + arriving[queue.id] > length_max:
             raise _full(queue, "length_max", length_max)

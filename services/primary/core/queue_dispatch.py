@@ -258,20 +258,30 @@ def delivered_messages(
     queue: Queue, messages: Iterable[tuple[QueuePosition, Message]]
 ) -> tuple[DeliveredMessage, ...]:
     """Messages that are there as clients get them."""
-    counts = queue.delivery_counts or None
-    is_any_moved, is_all_durable = bool(queue.expiries), queue.is_durable and not queue.transient_positions
+    is_all_durable = queue.is_durable and not queue.transient_positions.pages
+    is_any_moved = bool(queue.expiries.pages)
+    counts = queue.delivery_counts
+    has_asides = queue.deaths.pages or queue.annotations.pages or queue.priorities is not None
+    if is_all_durable and not (is_any_moved or counts.pages or has_asides):
+        # Nearly always.
+        return tuple(
+            [
+                DeliveredMessage(position, message.properties, message.body, 0, message.expires_ms, True)
+                for position, message in messages
+            ]
+        )
     found = [
         DeliveredMessage(
             position,
             message.properties,
             message.body,
-            counts.get(position, 0) if counts else 0,
+            counts.get(position, 0) if counts.pages else 0,
             queue.expires_ms(position) if is_any_moved else message.expires_ms,
             is_all_durable or queue.is_entry_durable(position),
         )
         for position, message in messages
     ]
-    if queue.deaths or queue.annotations or queue.priorities is not None:
+    if has_asides:
         asides = [_aside(queue, each.position) for each in found]
         found = [
             replace(each, aside=aside) if aside != PLAIN else each

@@ -51,7 +51,7 @@ def by_durability(
     there, marked = queue.present(positions), queue.transient_positions
     if not queue.is_durable:
         durable, transient = [], there
-    elif not marked:
+    elif not marked.pages:
         durable, transient = there, []
     else:
         durable = [position for position in there if position not in marked]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from lockstep.core.commands import CommitCommand, Disposition, PublishCommand, SettleCommand
 from lockstep.core.errors import Rejected
-from lockstep.core.ids import LogIndex, SessionKey
+from lockstep.core.ids import LogIndex, QueueId, SessionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import CommandRef, Dequeue, Prepare, RejectCommand, RollbackReason
 from services.primary.core.context import Context, Request
@@ -74,12 +74,15 @@ def commit_with_accepts(
         return False
     if not _is_complete(accepts, command):
         return False
-    if sum([len(accept.positions) for accept in accepts]) > SETTLED_IN_ONE:
-        return False
     operations: list[WholeOperation] = []
     touched: dict[int, Queue] = {}
+    taken_from: list[QueueId] = []
+    settled = 0
     try:
         for accept in accepts:
+            settled += len(accept.positions)
+            if settled > SETTLED_IN_ONE:
+                return False
             queue = context.queue(accept.queue, session)
             check_held(context, session, accept, queue)
             kinds = by_durability(queue, accept.positions)
@@ -89,6 +92,7 @@ def commit_with_accepts(
             ref = CommandRef(session, accept.number)
             operations.append((Dequeue(ref, key, len(operations), queue.id, positions), is_durable, 0))
             touched[queue.id] = queue
+            taken_from.append(queue.id)
         ordinals, content_bytes = len(operations), 0
         if last is not None:
             batch = admit(context, last)
@@ -100,8 +104,8 @@ def commit_with_accepts(
         check_limits(context, key, context.progress[key], ordinals, content_bytes)
     except (Rejected, LongSelection):
         return False
-    for accept in accepts:
-        context.dispatch.let_go(session, context.queue(accept.queue).id, accept.positions)
+    for accept, queue_id in zip(accepts, taken_from, strict=True):
+        context.dispatch.let_go(session, queue_id, accept.positions)
     request = Request(CommandRef(session, command.number), session)
     _append_whole(context, request, command, operations, [touched[number] for number in sorted(touched)])
     return True
@@ -112,12 +116,16 @@ def _is_complete(accepts: Sequence[SettleCommand], command: CommitCommand) -> bo
     count, last = len(accepts), command.last_publish
     if last is not None and (last.sequence != count + 1 or last.transaction != command.transaction):
         return False
-    return command.operations == count + (last is not None) and all(
-        accept.sequence == number
-        and accept.disposition == Disposition.ACCEPT
-        and accept.transaction == command.transaction
-        for number, accept in enumerate(accepts, 1)
-    )
+    if command.operations != count + (last is not None):
+        return False
+    for number, accept in enumerate(accepts, 1):
+        if (
+            accept.sequence != number
+            or accept.disposition != Disposition.ACCEPT
+            or accept.transaction != command.transaction
+        ):
+            return False
+    return True
 
 
 def _published(command: PublishCommand, ordinal: int, batch: Batch) -> WholeOperation:
