@@ -66,6 +66,17 @@ def test_big_values_stay_pieces_and_small_ones_do_not() -> None:
     assert DURABLE.serialize_with(response(), []) == response().SerializeToString()
 
 
+def test_what_is_small_beside_a_big_field_is_put_into_the_message() -> None:
+    big = b"x" * PIECES_BYTES_MIN
+    pieces = BOTH.serialize_with(response(), [b""], [big])
+    assert isinstance(pieces, tuple)
+    assert len(pieces) == 2
+    assert pieces[1] is big
+    expected = response(big)
+    expected.frames.transient.append(b"")
+    assert SubscribeResponse.FromString(whole(pieces)) == expected
+
+
 def read(data: bytes) -> SubscribeResponse:
     """With what was split from it put behind again."""
     with patch.object(wire, "PIECES_BYTES_MIN", 0):
