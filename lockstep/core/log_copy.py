@@ -208,9 +208,9 @@ class LogCopy:
         for frames in (self.retained, self.suffix):
             yield from emptied(frames, _cost_of)
 
-    def frames_after(self, index: LogIndex) -> list[Frame]:
+    def frames_after(self, index: LogIndex) -> deque[Frame]:
         """The frames behind `index` that are kept, oldest first; they reach from `index` + 1 on only if so much is kept."""
-        found: list[Frame] = []
+        found = deque[Frame]()
         for frames in (self.retained, self.suffix):
             found += islice(frames, bisect_right(frames, index, key=_first_of), None)
         return found

@@ -11,6 +11,7 @@ from lockstep.core.effects import TakeApart
 from lockstep.core.epoch_table import agreement
 from lockstep.core.ids import Epoch, Incarnation, LogIndex
 from lockstep.core.log_copy import LogCopy
+from lockstep.core.owed_frames import OwedFrames
 from lockstep.core.store_protocol import (
     AnyStoreAnswer,
     Appended,
@@ -50,6 +51,8 @@ class OwnStore:
         self._watch = StoreWatch(settings)
         self.loading: Loading | None = None
         """What the store gives back of the disk, on its way into memory."""
+        self._owed: OwedFrames | None = None
+        """While it is sent what it lacks."""
 
     # --- opening ---
 
@@ -62,6 +65,7 @@ class OwnStore:
             memory.is_whole = False
         memory.stop_joining()
         self.stop_loading()
+        self._owed = None
         memory.state = BackupState.OPENING
         memory.retry_ms = 0
         memory.effects.append(self._words.open())
@@ -184,9 +188,12 @@ class OwnStore:
         if not frames:
             self._ready(now)
             return
-        memory.state = BackupState.SENDING
-        for frame in frames:
-            memory.effects.append(self._words.append((frame.durable,), copy.commit_index))
+        memory.state, self._owed = BackupState.SENDING, OwedFrames(frames)
+        self._send_owed(copy, self._owed)
+
+    def _send_owed(self, copy: LogCopy, owed: OwedFrames) -> None:
+        if parts := owed.request(self._memory.durable_end):
+            self._memory.effects.append(self._words.append(parts, copy.commit_index))
 
     def _durable(self, answer: Appended | Installed, now: Now) -> None:
         memory = self._memory
@@ -201,13 +208,15 @@ class OwnStore:
             memory.is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
         else:
             memory.is_installing = False
-        is_sending = memory.state is BackupState.SENDING
-        if is_sending and memory.copy and memory.durable_end >= memory.copy.log_end:
-            self._ready(now)
+        if memory.state is BackupState.SENDING and memory.copy and self._owed is not None:
+            if memory.durable_end >= memory.copy.log_end:
+                self._ready(now)
+            else:
+                self._send_owed(memory.copy, self._owed)
         self._following.acknowledge(now)
 
     def _ready(self, now: Now) -> None:
-        self._memory.state = BackupState.READY
+        self._memory.state, self._owed = BackupState.READY, None
         self._watch.is_well()
         self._memory.retry_ms = 0
         self._following.subscribe(now)

@@ -16,6 +16,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
+from lockstep.core.owed_frames import OwedFrames
 from lockstep.core.store_protocol import (
     AnyStoreRequest,
     Appended,
@@ -42,6 +43,8 @@ class OwnStore:
         self._own: Member = membership.own
         self._in_flight: deque[LogIndex] = deque()
         """Last indexes of frames on their way."""
+        self._owed: OwedFrames | None = None
+        """What it lacked when it was opened, and what came behind that, until all of it is on its way."""
         self._is_open = False
         self._retry_ms = 0
         """When to open it again after a refusal; 0: not."""
@@ -54,18 +57,22 @@ class OwnStore:
     @property
     def takes_frames(self) -> bool:
         """Whether another frame may be sent now."""
+        if self._owed is not None:
+            return False
         return self._is_open and len(self._in_flight) < self._context.settings.frames_in_flight_max
 
     def open(self) -> None:
         """Become the store's writer in this epoch; it answers with its log's end."""
-        self._is_open = False
+        self._is_open, self._owed = False, None
         self._retry_ms = 0
         set_name = self._context.state.set_name
         self._tell(OpenSet(set_name, self._context.epoch, self._own.incarnation))
 
     def send(self, frame: Frame) -> None:
         """One more frame; while the store is not open it is only remembered: the log has it."""
-        if self._is_open:
+        if self._owed is not None:
+            self._owed.put(frame)
+        elif self._is_open:
             self._in_flight.append(frame.header.last)
             self._append((frame.durable,))
 
@@ -73,7 +80,7 @@ class OwnStore:
         """Take what the stream to the store brings; raises `ReignOver`."""
         match given:
             case StoreLost():
-                self._is_open = False
+                self._is_open, self._owed = False, None
                 self._retry_ms = 0
             case StoreConnected():
                 self.open()
@@ -119,15 +126,14 @@ class OwnStore:
         if agreed < opened.log_end:
             set_name = context.state.set_name
             self._tell(Truncate(set_name, context.epoch, self._own.incarnation, agreed))
+        self._owed = OwedFrames(log.frames_after(agreed))
         self._durable(agreed)
-        for frame in log.frames_after(agreed):
-            self.send(frame)
 
     def _refused(self, refused: StoreRefused, now: Now) -> None:
         if refused.highest_epoch > self._context.epoch:
             raise ReignOver(f"the own store has seen epoch {refused.highest_epoch}")
         self._note("store refused", f"{refused.code.name}: {refused.message}")
-        self._is_open = False
+        self._is_open, self._owed = False, None
         lacks_anything = self._membership.durable[self._own] < self._context.writer.log.end
         # A full disk that lacks nothing has refused a map, say: it may still have room for what comes.
         if refused.code is ErrorCode.UNAVAILABLE or (refused.code is ErrorCode.STORE_FULL and lacks_anything):
@@ -160,6 +166,15 @@ class OwnStore:
         durable[self._own] = max(durable[self._own], log_end)
         while self._in_flight and self._in_flight[0] <= log_end:
             self._in_flight.popleft()
+        if self._owed is not None:
+            self._send_owed(self._owed, log_end)
+
+    def _send_owed(self, owed: OwedFrames, durable: LogIndex) -> None:
+        if parts := owed.request(durable):
+            self._in_flight.append(owed.sent)
+            self._append(parts)
+        if not owed:
+            self._owed = None
 
     def _append(self, frames: tuple[bytes, ...]) -> None:
         context = self._context

@@ -2,8 +2,11 @@
 
 import pytest
 
+from lockstep.core.effects import TellStore
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.replication import Frames, SubscriptionAccepted
+from lockstep.core.replication import FRAMES_IN_ONE, Frames, SubscriptionAccepted
+from lockstep.core.store_protocol import AppendFrames
+from services.backup.core.backup_memory import BackupState
 from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frames
 
 
@@ -82,3 +85,25 @@ def test_another_disk_behind_the_stream_takes_the_memory_with_it() -> None:
     bench.find_store()
     assert bench.core.has_lost_memory
     assert bench.subscriptions()[-1].log_end == 0
+
+
+def test_very_many_frames_go_to_a_store_in_few_requests_each_behind_the_one_before() -> None:
+    """No step takes longer because it lacks more."""
+    count = 2 * FRAMES_IN_ONE + 1
+    bench = BackupBench(MemoryStore("disk-b"), 1, copy_of(*frames(1, 1, count)), True)
+    told = [effect.request for effect in bench.effects if isinstance(effect, TellStore)]
+    appends = [len(request.frames) for request in told if isinstance(request, AppendFrames)]
+    assert appends == [FRAMES_IN_ONE, FRAMES_IN_ONE, 1]
+    assert bench.subscriptions()[-1].log_end == bench.store.log_end == count
+
+
+def test_what_a_store_still_lacks_when_it_is_lost_again_is_sent_when_it_is_back() -> None:
+    bench = BackupBench(MemoryStore("disk-b"), 1, copy_of(*frames(1, 1, FRAMES_IN_ONE + 5)), True)
+    bench.lose_store()
+    bench.store.frames = bench.store.frames[:3]
+    bench.store.is_failing = True
+    bench.find_store()
+    assert bench.core.state is BackupState.OPENING
+    bench.store.is_failing = False
+    bench.pass_ms(4_000)
+    assert bench.subscriptions()[-1].log_end == bench.store.log_end == FRAMES_IN_ONE + 5

@@ -7,6 +7,7 @@ from lockstep.core.effects import ReadMessages, TellStore
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, MessageId
 from lockstep.core.inputs import MessagesRead, StoreSaid
+from lockstep.core.replication import FRAMES_IN_ONE
 from lockstep.core.store_protocol import Appended, AppendFrames, StoreRefused
 from tests.unit.services.replicas import (
     SET,
@@ -44,6 +45,23 @@ def test_a_store_that_comes_back_gets_again_what_it_lacks() -> None:
     bench.lose_store()
     bench.find_store()
     assert bench.store.log_end == bench.core.commit_index == 2
+
+
+def test_very_many_frames_that_it_lacks_go_in_few_requests_and_what_comes_behind_them() -> None:
+    count = 2 * FRAMES_IN_ONE + 1
+    bench = PrimaryBench(entry(2, A), MemoryStore("disk-a"), copy_of(*frames(1, 1, count)))
+    told = [effect.request for effect in bench.effects if isinstance(effect, TellStore)]
+    sent = [len(request.frames) for request in told if isinstance(request, AppendFrames) and request.frames]
+    assert sent == [FRAMES_IN_ONE, FRAMES_IN_ONE, 1, 1], "the last is the epoch's record"
+    assert bench.core.commit_index == bench.store.log_end == count + 1
+    bench.is_store_up = False
+    bench.write("lost")
+    bench.lose_store()
+    bench.write("written meanwhile")
+    bench.find_store()
+    bench.write("behind")
+    assert bench.core.commit_index == bench.store.log_end
+    assert [last for _, last in bench.store.content()] == sorted(last for _, last in bench.store.content())
 
 
 def test_a_store_that_lost_what_it_had_acknowledged_ends_the_reign() -> None:
