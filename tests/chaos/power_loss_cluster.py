@@ -24,10 +24,12 @@ SYNC_SECONDS = 0.005
 
 
 class PowerLossCluster(LocalCluster):
-    """`disks` must be mounted while it runs."""
+    """`disks` must be mounted while it runs. Sets stay where a test has brought them."""
 
     def __init__(self, directory: Path, disks: dict[str, PowerLossFs]) -> None:
-        super().__init__(directory, brokers=len(disks), first_port=0)
+        super().__init__(
+            directory, brokers=len(disks), first_port=0, broker_arguments=("--give-back-seconds", "0")
+        )
         self.disks = disks
         self.losses: list[Loss] = []
 

@@ -1,71 +1,43 @@
 """Kills and stalls of each role under load: nothing acknowledged is lost, torn or there twice, and work goes on.
 
 What clients heard and were shown meanwhile is judged by the simulator's checkers and the log that the stores have. One cluster
-serves all of them, one after the other; one that does not come round after a test is replaced.
+serves all of them.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from lockstep.core.errors import LockstepError
 from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.committed_logs import check_clients_of
+from tests.chaos.shared_clusters import ROUND_SECONDS, SharedClusters
 from tests.chaos.workload import Report, Workload
 from tests.integration.cluster import SETS, Deployment, deployed
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SET = "east"
-ROUND_SECONDS = 30.0
-"""In which a cluster comes round, if all is well."""
 
 
-class Clusters:
-    """The cluster of these tests; lives as long as they."""
-
-    def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
-        self._directory = directory
-        self._stack = stack
-        self._count = 0
-        self._present: Deployment | None = None
-
-    async def present(self) -> Deployment:
-        if self._present is None:
-            self._count += 1
-            running = deployed(self._directory / f"{self._count}")
-            self._present = await self._stack.enter_async_context(running)
-        return self._present
-
-    async def come_round(self) -> None:
-        """Start what a test has left dead; a cluster that is not whole then is nobody's any more."""
-        deployment, self._present = self._present, None
-        if deployment is None:
-            return
-        try:
-            for name, local in deployment.cluster.brokers.items():
-                if not local.broker.is_running:
-                    await deployment.cluster.start_broker(name)
-            await deployment.until_in_sync(3, ROUND_SECONDS)
-        except (AssertionError, LockstepError) as error:
-            print(f"the next test has another cluster: {error}")
-            await self._stack.aclose()
-        else:
-            self._present = deployment
+async def _mend(deployment: Deployment) -> None:
+    """Start what a test has left dead."""
+    for name, local in deployment.cluster.brokers.items():
+        if not local.broker.is_running:
+            await deployment.cluster.start_broker(name)
+    await deployment.until_in_sync(3, ROUND_SECONDS)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def clusters(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Clusters]:
+async def clusters(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[SharedClusters[Deployment]]:
     async with AsyncExitStack() as stack:
-        yield Clusters(tmp_path_factory.mktemp("clusters"), stack)
+        yield SharedClusters(tmp_path_factory.mktemp("clusters"), stack, deployed, _mend)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def deployment(clusters: Clusters) -> AsyncGenerator[Deployment]:
+async def deployment(clusters: SharedClusters[Deployment]) -> AsyncGenerator[Deployment]:
     yield await clusters.present()
     await clusters.come_round()
 

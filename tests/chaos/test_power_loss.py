@@ -1,34 +1,56 @@
 """Power losses of one, two and all machines under load, and disks that are slow, full or failing: acknowledged effects stay.
 
-Processes alone cannot show this: what a killed store had written is still in the page cache.
+Processes alone cannot show this: what a killed store had written is still in the page cache. One cluster serves all of them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import pytest
+import pytest_asyncio
 
 from lockstep.client.session import Session
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.power_loss_cluster import BROKERS, RESERVE_BYTES, PowerLossCluster, deployed
+from tests.chaos.shared_clusters import ROUND_SECONDS, SharedClusters
 from tests.integration.cluster import SETS, Deployment
 from tests.integration.power_loss_fs import reason_to_skip
 from tests.integration.volatile_disk import total
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SET = "east"
 Machines = tuple[Deployment, PowerLossCluster]
 
 
-@pytest.fixture
-async def machines(tmp_path: Path) -> AsyncIterator[Machines]:
+async def _mend(machines: Machines) -> None:
+    deployment, cluster = machines
+    for disk in cluster.disks.values():
+        await disk.command("heal")
+    await deployment.until_in_sync(3, ROUND_SECONDS)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def clusters(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[SharedClusters[Machines]]:
     if reason := reason_to_skip():
         pytest.skip(reason)
-    async with deployed(tmp_path) as running:
-        yield running
+    async with AsyncExitStack() as stack:
+        yield SharedClusters(tmp_path_factory.mktemp("machines"), stack, deployed, _mend)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def machines(clusters: SharedClusters[Machines]) -> AsyncGenerator[Machines]:
+    yield await clusters.present()
+    await clusters.come_round()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def lost_machines(clusters: SharedClusters[Machines]) -> AsyncGenerator[Machines]:
+    """No test has them behind this one: what they have lost would be missing."""
+    yield await clusters.present()
+    await clusters.end()
 
 
 async def under_load(
@@ -162,7 +184,7 @@ async def test_a_full_disk_of_a_backup_costs_it_its_place_until_there_is_room(ma
     names = await others_first(deployment)
     backup = names[0]
     async with deployment.client() as client, client.session() as session:
-        await session.declare_queue("full", set_name=SET)
+        await session.declare_queue("full-backup", set_name=SET)
 
         async def harm(workload: AuditedWorkload) -> None:
             is_removed = False
@@ -180,13 +202,13 @@ async def test_a_full_disk_of_a_backup_costs_it_its_place_until_there_is_room(ma
             await workload.note_kill()
             await cluster.disks[backup].limit_free(0)
             watching = asyncio.create_task(watch())
-            kept, refused = await publish_until(session, "full", lambda: is_removed)
+            kept, refused = await publish_until(session, "full-backup", lambda: is_removed)
             await watching
             assert refused is None, "a full backup is not the publishers' trouble"
             await workload.committed_since(10)
             await cluster.disks[backup].limit_free(None)
             await deployment.until_in_sync(3)
-            assert [message.body async for message in session.browse("full")] == kept
+            assert [message.body async for message in session.browse("full-backup")] == kept
 
         await under_load(machines, "full backup", harm)
 
@@ -195,12 +217,12 @@ async def test_a_full_disk_of_the_primary_is_a_typed_error_and_ends_with_it(mach
     deployment, cluster = machines
     primary = await deployment.primary_of(SET)
     async with deployment.client() as client, client.session() as session:
-        await session.declare_queue("full", set_name=SET)
+        await session.declare_queue("full-primary", set_name=SET)
 
         async def harm(workload: AuditedWorkload) -> None:
             await workload.note_kill()
             await cluster.disks[primary].limit_free(RESERVE_BYTES + (64 << 20) + (1 << 20))
-            kept, refused = await publish_until(session, "full", lambda: False)
+            kept, refused = await publish_until(session, "full-primary", lambda: False)
             assert refused is not None, "the disk never became full"
             assert refused.code is ErrorCode.STORE_FULL, refused
             assert await deployment.primary_of(SET) == primary
@@ -208,26 +230,31 @@ async def test_a_full_disk_of_the_primary_is_a_typed_error_and_ends_with_it(mach
             async with asyncio.timeout(60):
                 # The store may have made room again, by consolidating, before the workload came upon a full disk.
                 while not (errors["STORE_FULL"] or errors["ROLLED_BACK"]):
-                    more, _ = await publish_until(session, "full", lambda: False)
+                    more, _ = await publish_until(session, "full-primary", lambda: False)
                     kept += more
                     await asyncio.sleep(0.1)
             await cluster.disks[primary].limit_free(None)
             async with asyncio.timeout(60):
                 while True:
                     try:
-                        await session.publish("full", [b"room again"])
+                        await session.publish("full-primary", [b"room again"])
                         break
                     except Rejected:
                         await asyncio.sleep(0.1)
-            assert [message.body async for message in session.browse("full")] == [*kept, b"room again"]
+            assert [message.body async for message in session.browse("full-primary")] == [
+                *kept,
+                b"room again",
+            ]
             print(f"full behind {len(kept)} messages: {refused!r}")
 
         await under_load(machines, "full primary", harm)
 
 
-async def test_disks_that_lie_about_their_syncs_are_found_out_by_these_checks(machines: Machines) -> None:
+async def test_disks_that_lie_about_their_syncs_are_found_out_by_these_checks(
+    lost_machines: Machines,
+) -> None:
     """The control: without syncs a power loss of all machines loses what was acknowledged, and the checks must say so."""
-    deployment, cluster = machines
+    deployment, cluster = lost_machines
     async with deployment.client() as client:
         workload = AuditedWorkload(
             client, deployment.addresses, SET, name="lies", senders=4, movers=2, patience=IMPATIENT
