@@ -6,7 +6,7 @@ transaction nothing becomes visible: publishes reserve room, dequeues lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 _QUEUES = attrgetter("queues")
 QUEUE_COST = 3
 """Of putting what is published into one more queue, in microseconds, about."""
+SHARES_AT_ONCE = 1000
+"""What a record publishes goes to so many queues in one step; to more in several."""
+SHARES_IN_ONE = 250
+"""Of these, in one."""
 POSITIONS_A_QUEUE, MOVED_AS_QUEUES = 8, 3
 """Messages that a record takes out, or counts, cost as much as one queue more that a publish goes to; one that it moves as much
 as some."""
@@ -116,8 +120,6 @@ def enqueue(
     is_durable: bool,
 ) -> Enqueued:
     """Put a batch into those of its queues that there are. References are for the caller to count."""
-    if len(shares) > 1:
-        state.spread += len(shares) - 1
     batches: list[tuple[Queue, Sequence[QueuePosition]]] = []
     if all(share.places is None for share in shares):
         durable = transient = 0
@@ -147,6 +149,35 @@ def enqueue(
             had = references[number]
             references[number] = (had[0] + more[0], had[1] + more[1])
     return Enqueued(batches, references)
+
+
+def enqueue_in_steps(
+    state: SetState,
+    shares: Sequence[Share],
+    positions: Sequence[QueuePosition],
+    ids: Sequence[MessageId],
+    is_durable: bool,
+) -> Generator[int, None, Enqueued]:
+    """The same of many shares, in steps that say what they cost (`Pieces`)."""
+    batches: list[tuple[Queue, Sequence[QueuePosition]]] = []
+    references: list[tuple[int, int]] | tuple[int, int] = (0, 0)
+    for begin in range(0, len(shares), SHARES_IN_ONE):
+        some = shares[begin : begin + SHARES_IN_ONE]
+        found = enqueue(state, some, positions, ids, is_durable)
+        batches += found.batches
+        references = _together(references, found.references, len(ids))
+        yield sum([QUEUE_COST if share.places is None else QUEUE_COST + share.length for share in some])
+    return Enqueued(batches, references)
+
+
+def _together(
+    some: list[tuple[int, int]] | tuple[int, int], more: list[tuple[int, int]] | tuple[int, int], count: int
+) -> list[tuple[int, int]] | tuple[int, int]:
+    """The references that so many messages got by two parts of their shares."""
+    if isinstance(some, tuple) and isinstance(more, tuple):
+        return some[0] + more[0], some[1] + more[1]
+    each = [given if isinstance(given, list) else [given] * count for given in (some, more)]
+    return [(one[0] + other[0], one[1] + other[1]) for one, other in zip(*each, strict=True)]
 
 
 def release(contents: Contents, removed: Removed) -> None:
@@ -190,6 +221,10 @@ def apply_publish(
     # Outside a transaction a message's first position is its id.
     positions: Sequence[QueuePosition] = ids  # type: ignore[assignment]
     shares = shares_of(messages, record.alike)
+    if len(shares) > SHARES_AT_ONCE:
+        shares = [share for share in shares if share.queue in state.queues.by_id]
+        state.do(_publish_in_steps(state, shares, positions, ids, messages, is_durable))
+        return Reply(value=sum([share.length for share in shares]))
     batches = publish_at_once(state, shares, positions, ids, messages, is_durable)
     if state.listener is not None:
         for queue, given in batches:
@@ -212,16 +247,47 @@ def publish_at_once(
     is_durable: bool,
 ) -> list[tuple[Queue, Sequence[QueuePosition]]]:
     """Put messages, which no transaction holds, into those of their queues that there are; answers what each queue got."""
-    batches, references = enqueue(state, shares, positions, ids, is_durable)
+    if len(shares) > 1:
+        state.spread += len(shares) - 1
+    found = enqueue(state, shares, positions, ids, is_durable)
+    _keep(state, found, shares, ids, messages)
+    return found.batches
+
+
+def _publish_in_steps(
+    state: SetState,
+    shares: Sequence[Share],
+    positions: Sequence[QueuePosition],
+    ids: Sequence[MessageId],
+    messages: Sequence[Message] | PackedMessages,
+    is_durable: bool,
+) -> Iterator[int]:
+    """The same of many shares, whose queues there are, in steps that say what they cost (`Pieces`); the listener hears of it."""
+    found = yield from enqueue_in_steps(state, shares, positions, ids, is_durable)
+    _keep(state, found, shares, ids, messages)
+    if state.listener is not None:
+        for queue, given in found.batches:
+            state.tell(state.listener.enqueued, queue, given)
+    yield len(ids)
+
+
+def _keep(
+    state: SetState,
+    found: Enqueued,
+    shares: Sequence[Share],
+    ids: Sequence[MessageId],
+    messages: Sequence[Message] | PackedMessages,
+) -> None:
+    """The contents of what has been put into queues."""
+    batches, references = found
     if isinstance(references, tuple):
         if batches:
             state.contents.add(ids, messages, *references, _total_size(shares, messages))
-        return batches
+        return
     assert not isinstance(messages, PackedMessages), "what is packed gets the same references"
     for message_id, message, counts in zip(ids, messages, references, strict=True):
         if counts != (0, 0):
             state.contents.add((message_id,), (message,), *counts, size_of(message))
-    return batches
 
 
 def apply_dequeue(state: SetState, index: LogIndex, epoch: Epoch, record: Dequeue, is_durable: bool) -> Reply:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lockstep.core.apply_messages import QUEUE_COST, enqueue, release, reserve, shares_in
+from lockstep.core.apply_messages import (
+    QUEUE_COST,
+    SHARES_AT_ONCE,
+    enqueue,
+    enqueue_in_steps,
+    release,
+    reserve,
+    shares_in,
+)
 from lockstep.core.ids import (
     ORDINAL_BITS,
     Epoch,
@@ -240,14 +248,21 @@ class Effects:
 
     def tell(self, key: TransactionKey) -> None:
         """Tell the listener, if there is one, behind the record that is being applied."""
+        for _ in self.tell_in_steps(key):
+            pass
+
+    def tell_in_steps(self, key: TransactionKey) -> Iterator[int]:
+        """The same, in steps that say what they cost (`Pieces`)."""
         state = self._state
         if state.listener is None:
             return
         for (_, reason), (queue, positions) in self._dequeued.items():
             if positions:
                 state.tell(state.listener.dequeued, queue, positions, reason, key)
-        for queue, positions in self._enqueued.values():
+        for told, (queue, positions) in enumerate(self._enqueued.values(), 1):
             state.tell(state.listener.enqueued, queue, positions)
+            if told % ENDED_IN_ONE == 0:
+                yield ENDED_IN_ONE // 4
 
 
 def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator[int]:
@@ -266,21 +281,30 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator
     publishes.sort(key=_ORDINAL)  # Those of one ordinal stay in the order of the log.
     contents = state.contents
     for shares, places, ids, is_durable in _published(state, index, buffer, publishes):
-        reserve(state, shares, -1)
-        batches, references = enqueue(state, shares, places, ids, is_durable)
+        if len(shares) > SHARES_AT_ONCE:
+            for begin in range(0, len(shares), ENDED_IN_ONE):
+                reserve(state, shares[begin : begin + ENDED_IN_ONE], -1)
+                yield ENDED_IN_ONE // 4
+            batches, references = yield from enqueue_in_steps(state, shares, places, ids, is_durable)
+        else:
+            reserve(state, shares, -1)
+            batches, references = enqueue(state, shares, places, ids, is_durable)
         if isinstance(references, list):
             for message_id, counts in zip(ids, references, strict=True):
                 contents.set_references(message_id, *counts)
         elif references != (int(is_durable), int(not is_durable)):
             for message_id in ids:
                 contents.set_references(message_id, *references)
-        effects.enqueued(batches)
-        yield (
-            2
-            + QUEUE_COST * (len(shares) - 1)
-            + (len(ids) if isinstance(references, list) or not isinstance(ids, range) else 0)
-        )
-    effects.tell(buffer.key)
+        cost = 2 + (len(ids) if isinstance(references, list) or not isinstance(ids, range) else 0)
+        if len(shares) > SHARES_AT_ONCE:
+            yield cost
+            for begin in range(0, len(batches), ENDED_IN_ONE):
+                effects.enqueued(batches[begin : begin + ENDED_IN_ONE])
+                yield ENDED_IN_ONE // 2
+        else:
+            effects.enqueued(batches)
+            yield cost + QUEUE_COST * (len(shares) - 1)
+    yield from effects.tell_in_steps(buffer.key)
 
 
 def _give_back_counted(state: SetState, buffer: TxBuffer) -> Iterator[int]:

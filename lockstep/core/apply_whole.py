@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from lockstep.core.apply_messages import ids_of, publish_at_once, shares_of
+from lockstep.core.apply_messages import SHARES_AT_ONCE, ids_of, publish_at_once, shares_of
 from lockstep.core.apply_transactions import Effects, record_outcome, reply_to_commit
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, TransactionKey, positions_from
 from lockstep.core.outcomes import Outcome
@@ -50,7 +50,8 @@ def stretch(records: Sequence[AppliedAt], begin: int) -> tuple[int, bool]:
 
 def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> list[Reply] | None:
     """Apply the operations of a transaction and its commit; answers what each record says to its command. None, and nothing is
-    done: it is to be applied record by record, for it is a branch, has done more before or has ended.
+    done: it is to be applied record by record, for it is a branch, has done more before or has ended, or it publishes to many
+    queues.
     """
     index, prepare, _ = records[-1]
     assert isinstance(prepare, Prepare)
@@ -59,18 +60,21 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
         return None
     if len(records) == 2 and isinstance(records[0][1], _PUBLISHES):
         return _publish_alone(state, records[0], index, prepare)
+    publishes: list[tuple[int, LogIndex, Sequence[Message] | PackedMessages, list[Share], bool]] = []
+    said: dict[LogIndex, Reply] = {}
+    for at, record, is_durable in records:
+        if isinstance(record, _PUBLISHES) and (messages := messages_of(record)):
+            shares = shares_of(messages, record.alike)
+            if len(shares) > SHARES_AT_ONCE:
+                return None
+            publishes.append((record.ordinal, at, messages, shares, is_durable))
+            said[at] = Reply(value=sum([share.length for share in shares]))
+    _begin(state, key)
     effects = Effects(state)
     replies: list[Reply] = []
-    publishes: list[tuple[int, LogIndex, Sequence[Message] | PackedMessages, list[Share], bool]] = []
     for at, record, is_durable in records:
         if isinstance(record, _PUBLISHES):
-            messages = messages_of(record)
-            if messages:
-                shares = shares_of(messages, record.alike)
-                publishes.append((record.ordinal, at, messages, shares, is_durable))
-                replies.append(Reply(value=sum([share.length for share in shares])))
-            else:
-                replies.append(DONE)
+            replies.append(said.get(at, DONE))
         elif isinstance(record, Dequeue):
             queue = state.queues.by_id.get(record.queue)
             if queue is not None:
@@ -88,13 +92,16 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
     return replies
 
 
-def _publish_alone(state: SetState, only: AppliedAt, index: LogIndex, prepare: Prepare) -> list[Reply]:
+def _publish_alone(state: SetState, only: AppliedAt, index: LogIndex, prepare: Prepare) -> list[Reply] | None:
     """The same where one publish is all there is, as it mostly is."""
     at, record, is_durable = only
     assert isinstance(record, _PUBLISHES)
     messages = messages_of(record)
     count, ordinal = len(messages), record.ordinal
     shares = shares_of(messages, record.alike) if messages else []
+    if len(shares) > SHARES_AT_ONCE:
+        return None
+    _begin(state, prepare.transaction)
     ids, positions = ids_of(at, ordinal, count), positions_from(index, ordinal, count)
     batches = publish_at_once(state, shares, positions, ids, messages, is_durable)
     if state.listener is not None:
@@ -105,11 +112,15 @@ def _publish_alone(state: SetState, only: AppliedAt, index: LogIndex, prepare: P
 
 
 def _is_new(state: SetState, epoch: Epoch, key: TransactionKey) -> bool:
-    """Whether a transaction is open and has done nothing yet; then it is open no more."""
+    """Whether a transaction is open and has done nothing yet."""
     buffer = state.transactions.live.get(key)
     if buffer is None:
         return state.open_from <= key[1] <= epoch and key not in state.outcomes
-    if buffer.state is not TransactionState.OPEN or buffer.operations:
-        return False
-    state.transactions.remove(buffer)
-    return True
+    return buffer.state is TransactionState.OPEN and not buffer.operations
+
+
+def _begin(state: SetState, key: TransactionKey) -> None:
+    """A transaction that is new is applied as a whole: it is open no more."""
+    buffer = state.transactions.live.get(key)
+    if buffer is not None:
+        state.transactions.remove(buffer)

@@ -119,7 +119,7 @@ class Exchanges:
     def route(self, exchange: str | ExchangeId, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
         """Queues that an exchange, by name or id, chooses whatever any selector says; none if there is no such exchange."""
         found = self.by_name.get(exchange) if isinstance(exchange, str) else self.by_id.get(exchange)
-        return found.matcher.match(key, headers) if found is not None else ()
+        return found.matcher.targets(key, headers).certain if found is not None else ()
 
     def _changed(self, key: bytes) -> None:
         if self._changes.listener is not None:

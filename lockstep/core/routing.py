@@ -1,11 +1,15 @@
 """Routing: which queues the bindings of one exchange choose for a message.
 
 Law: the answer is a tuple of queue ids, each once, in ascending order, and depends on the set of bindings alone, never on the
-order in which they were made. Rules of AMQP 0-9-1 (3.1.3) and 0-10 for direct, fanout, topic and headers.
+order in which they were made. Rules of AMQP 0-9-1 (3.1.3) and 0-10 for direct, fanout, topic and headers. For one message each
+place of a pattern, each pair and each selector is looked at once at most, in steps that are short, whatever was bound.
+
+Costs are in steps of a selector (`selector_row`), about 0.1 us each.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from bisect import bisect_left, insort
+from collections.abc import Generator, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from lockstep.core.ids import QueueId
 
@@ -14,8 +18,37 @@ SELECTOR_ARGUMENT = "lockstep:selector"
 """Name of the argument of a binding that is a selector: only messages that it matches go through the binding. What routes by a
 binding knows nothing of it: whoever asks for a message's queues asks the selectors.
 """
-CACHE_MAX = 4096
-"""Routing keys whose result a topic exchange remembers between changes of its bindings."""
+REMEMBERED_KEYS_MAX = 4096
+"""Routing keys whose result an exchange remembers between changes of its bindings."""
+REMEMBERED_QUEUES_MAX = 256 * 1024
+"""Queues in all of these results, and selectors: two megabytes, or what one result has."""
+STEPS_IN_ONE = 5_000
+"""What is looked at in one go."""
+STEPS_PER_SELECTOR = 4
+"""What finding takes which selectors a message is asked about, for each that an exchange has."""
+STEPS_PER_PLACE = 6
+"""What a place of a pattern takes that a key comes to."""
+STEPS_PER_HEADERS, STEPS_PER_PAIR = 4, 2
+"""What comparing a message's headers takes, for each binding, and for each of its pairs."""
+STEPS_PER_FOUND = 2
+"""What each queue takes that is found in more than one place."""
+
+QueueIds = tuple[QueueId, ...]
+_Found = TypeVar("_Found")
+Matching = Generator[int, None, QueueIds]
+"""Yields what it has cost since it did so last; returns the queues. It is good until something is bound or unbound."""
+
+
+_SIMPLE_KINDS = ("direct", "fanout")
+
+
+class Targets(NamedTuple):
+    """What an exchange chooses for messages of one routing key and headers."""
+
+    certain: QueueIds
+    """Queues that get every one of them, ascending."""
+    selecting: tuple[tuple[str, QueueIds], ...] = ()
+    """Queues that get those that a selector matches; by selectors, in the order of their texts."""
 
 
 class Matcher(Protocol):
@@ -25,7 +58,11 @@ class Matcher(Protocol):
 
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None: ...
 
-    def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]: ...
+    def match(self, key: str, headers: Mapping[str, str]) -> QueueIds: ...
+
+    def match_in_steps(self, key: str, headers: Mapping[str, str]) -> Matching:
+        """The same in steps."""
+        ...
 
 
 class _Counted:
@@ -35,14 +72,14 @@ class _Counted:
 
     def __init__(self) -> None:
         self._counts: dict[QueueId, int] = {}
-        self._queues: tuple[QueueId, ...] | None = ()
+        self._queues: QueueIds | None = ()
         """None: to be made, behind the last of many bindings once."""
 
     def __bool__(self) -> bool:
         return bool(self._counts)
 
     @property
-    def queues(self) -> tuple[QueueId, ...]:
+    def queues(self) -> QueueIds:
         """In their order."""
         found = self._queues
         if found is None:
@@ -72,8 +109,12 @@ class FanoutMatcher:
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
         self._bound.remove(queue)
 
-    def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
+    def match(self, key: str, headers: Mapping[str, str]) -> QueueIds:
         return self._bound.queues
+
+    def match_in_steps(self, key: str, headers: Mapping[str, str]) -> Matching:
+        yield STEPS_PER_SELECTOR
+        return self.match(key, headers)
 
 
 class DirectMatcher:
@@ -91,20 +132,23 @@ class DirectMatcher:
         if not bound:
             del self._by_key[key]
 
-    def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
+    def match(self, key: str, headers: Mapping[str, str]) -> QueueIds:
         bound = self._by_key.get(key)
         return bound.queues if bound is not None else ()
+
+    def match_in_steps(self, key: str, headers: Mapping[str, str]) -> Matching:
+        yield STEPS_PER_SELECTOR
+        return self.match(key, headers)
 
 
 class _Node:
     """A place in the trie of patterns, reached by a word, by `*` or by `#`."""
 
-    __slots__ = ("bound", "children", "is_hash")
+    __slots__ = ("bound", "children")
 
-    def __init__(self, is_hash: bool) -> None:
+    def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
         self.bound = _Counted()
-        self.is_hash = is_hash
 
 
 def words_of(key: str) -> list[str]:
@@ -115,23 +159,20 @@ def words_of(key: str) -> list[str]:
 class TopicMatcher:
     """A trie of patterns: `*` is exactly one word, `#` any number of them.
 
-    Matching walks all places that the words so far can have reached, so its cost is bounded by words times places, never
-    exponential in the number of `#`.
+    A place is come to once, with all numbers of the key's words that may lie before it: they are the bits of one number. So what
+    matching costs is bounded by the places there are, however long the key is, and however many `#` there are.
     """
 
     def __init__(self) -> None:
-        self._root = _Node(is_hash=False)
-        self._cache: dict[str, tuple[QueueId, ...]] = {}
+        self._root = _Node()
 
     def add(self, queue: QueueId, key: str, arguments: Arguments) -> None:
-        self._cache.clear()
         node = self._root
         for word in words_of(key):
-            node = node.children.setdefault(word, _Node(is_hash=word == "#"))
+            node = node.children.setdefault(word, _Node())
         node.bound.add(queue)
 
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
-        self._cache.clear()
         path: list[tuple[_Node, str]] = []
         node = self._root
         for word in words_of(key):
@@ -144,40 +185,55 @@ class TopicMatcher:
                 break
             del parent.children[word]
 
-    def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
-        cached = self._cache.get(key)
-        if cached is None:
-            if len(self._cache) >= CACHE_MAX:
-                self._cache.clear()
-            cached = self._cache[key] = self._walk(words_of(key))
-        return cached
+    def match(self, key: str, headers: Mapping[str, str]) -> QueueIds:
+        return _ended(self.match_in_steps(key, headers))
 
-    def _walk(self, words: list[str]) -> tuple[QueueId, ...]:
-        reached = _with_hashes([self._root])
-        for word in words:
-            following: list[_Node] = []
-            for node in reached:
-                if node.is_hash:
-                    following.append(node)
-                literal = node.children.get(word) if word not in ("*", "#") else None
-                star = node.children.get("*")
-                following += [child for child in (literal, star) if child is not None]
-            reached = _with_hashes(following)
-        return tuple(sorted({queue for node in reached for queue in node.bound.queues}))
-
-
-def _with_hashes(nodes: Iterable[_Node]) -> list[_Node]:
-    """These nodes, each once, and every `#` below them, which may stand for no word at all."""
-    found: dict[int, _Node] = {}
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            child = node.children.get("#")
-            if child is not None:
-                waiting.append(child)
-    return list(found.values())
+    def match_in_steps(self, key: str, headers: Mapping[str, str]) -> Matching:
+        words = words_of(key)
+        places: dict[str, int] = {}
+        """Of each word of the key, as bits."""
+        for place, word in enumerate(words):
+            places[word] = places.get(word, 0) | 1 << place
+        for wild in ("*", "#"):
+            places.pop(wild, None)  # They stand for others in patterns alone.
+        behind_all = 1 << len(words)
+        every = 2 * behind_all - 1
+        found: list[_Counted] = []
+        waiting = [(self._root, 1)]
+        cost = STEPS_PER_PLACE * len(words)
+        while waiting:
+            node, reached = waiting.pop()
+            if reached & behind_all and node.bound:
+                found.append(node.bound)
+            children = node.children
+            cost += STEPS_PER_PLACE
+            if not children:
+                continue
+            if (child := children.get("#")) is not None:
+                waiting.append((child, every & -(reached & -reached)))
+            if (child := children.get("*")) is not None and (there := reached << 1 & every):
+                waiting.append((child, there))
+            # What the two have in common, by way of whichever has fewer.
+            for word in children if len(children) < len(places) else places:
+                there = (reached & places.get(word, 0)) << 1
+                if there and (child := children.get(word)) is not None:
+                    waiting.append((child, there))
+                cost += 1
+            if cost >= STEPS_IN_ONE:
+                yield cost
+                cost = 0
+        if len(found) == 1:
+            yield cost
+            return found[0].queues
+        chosen: set[QueueId] = set()
+        for bound in found:
+            chosen.update(bound.queues)
+            cost += STEPS_PER_FOUND * len(bound.queues)
+            if cost >= STEPS_IN_ONE:
+                yield cost
+                cost = 0
+        yield cost
+        return tuple(sorted(chosen))
 
 
 class HeadersMatcher:
@@ -198,13 +254,23 @@ class HeadersMatcher:
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
         del self._bindings[queue, key, arguments]
 
-    def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
-        chosen = set()
+    def match(self, key: str, headers: Mapping[str, str]) -> QueueIds:
+        return _ended(self.match_in_steps(key, headers))
+
+    def match_in_steps(self, key: str, headers: Mapping[str, str]) -> Matching:
+        chosen: set[QueueId] = set()
+        cost = 0
         for (queue, _, _), (is_any, pairs) in self._bindings.items():
+            cost += STEPS_PER_HEADERS
             if queue not in chosen:
+                cost += STEPS_PER_PAIR * len(pairs)
                 agree = (name in headers and (not value or headers[name] == value) for name, value in pairs)
                 if any(agree) if is_any else all(agree):
                     chosen.add(queue)
+            if cost >= STEPS_IN_ONE:
+                yield cost
+                cost = 0
+        yield cost
         return tuple(sorted(chosen))
 
 
@@ -217,34 +283,35 @@ class ExchangeMatcher:
         self.version = 0
         """How often something was bound or unbound."""
         self.compared = 0
-        """Of a headers exchange: what each message's headers are compared with, its bindings and their pairs."""
+        """What a message's key, or its headers, may have to be compared with: words of patterns, pairs, selectors."""
         self._plain = matcher_of(kind)
         self._selecting: dict[str, tuple[Matcher, set[tuple[QueueId, str, Arguments]]]] = {}
         """By selector: its matcher and its bindings."""
+        self._selectors: list[str] = []
+        """In order."""
+        self._remembered: dict[str, Targets] = {}
+        """Since something was bound or unbound: of a topic exchange by keys, of a headers exchange for messages without any."""
+        self._remembered_queues = 0
 
     @property
     def has_selectors(self) -> bool:
         return bool(self._selecting)
 
-    @property
-    def selectors(self) -> int:
-        """How many different ones there are."""
-        return len(self._selecting)
-
     def add(self, queue: QueueId, key: str, arguments: Arguments) -> None:
-        self.version += 1
-        self._compare(arguments, 1)
+        self._changes(key, arguments, 1)
         selector, rest = _apart(arguments)
         if selector is None:
             self._plain.add(queue, key, arguments)
             return
-        matcher, bindings = self._selecting.setdefault(selector, (matcher_of(self._kind), set()))
+        if selector not in self._selecting:
+            self._selecting[selector] = matcher_of(self._kind), set()
+            insort(self._selectors, selector)
+        matcher, bindings = self._selecting[selector]
         bindings.add((queue, key, rest))
         matcher.add(queue, key, rest)
 
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
-        self.version += 1
-        self._compare(arguments, -1)
+        self._changes(key, arguments, -1)
         selector, rest = _apart(arguments)
         if selector is None:
             self._plain.remove(queue, key, arguments)
@@ -254,19 +321,62 @@ class ExchangeMatcher:
         bindings.remove((queue, key, rest))
         if not bindings:
             del self._selecting[selector]
+            del self._selectors[bisect_left(self._selectors, selector)]
 
-    def _compare(self, arguments: Arguments, sign: int) -> None:
+    def _changes(self, key: str, arguments: Arguments, sign: int) -> None:
+        """A binding comes (1) or goes (-1)."""
+        self.version += 1
+        self._forget()
         if self._kind == "headers":
             self.compared += sign * (1 + len(arguments))
+        elif self._kind == "topic":
+            self.compared += sign * (1 + key.count("."))
 
-    def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
-        """The queues that get the message whatever any selector says."""
-        return self._plain.match(key, headers)
+    def targets(self, key: str, headers: Mapping[str, str]) -> Targets:
+        """What it chooses for messages of this key and these headers, found in one go."""
+        if self._kind in _SIMPLE_KINDS and not self._selecting:
+            return Targets(self._plain.match(key, headers))
+        known = self.remembered(key, headers)
+        return known if known is not None else _ended(self.targets_in_steps(key, headers))
 
-    def match_selecting(self, key: str, headers: Mapping[str, str]) -> list[tuple[str, tuple[QueueId, ...]]]:
-        """Each selector, in the order of their texts, with the queues that get the message if it matches."""
-        found = [(text, self._selecting[text][0].match(key, headers)) for text in sorted(self._selecting)]
-        return [(text, queues) for text, queues in found if queues]
+    def remembered(self, key: str, headers: Mapping[str, str]) -> Targets | None:
+        """The same, if it is remembered and nothing has to be looked for."""
+        memory = self._memory_of(key, headers)
+        return self._remembered.get(memory) if memory is not None else None
+
+    def _memory_of(self, key: str, headers: Mapping[str, str]) -> str | None:
+        """Under which key the answer is remembered; None: it is not."""
+        if self._kind == "topic":
+            return key
+        return "" if self._kind == "headers" and not headers else None
+
+    def targets_in_steps(self, key: str, headers: Mapping[str, str]) -> Generator[int, None, Targets]:
+        """The same in steps, as a `Matching`."""
+        certain = yield from self._plain.match_in_steps(key, headers)
+        selecting: list[tuple[str, QueueIds]] = []
+        for text in self._selectors:
+            queues = yield from self._selecting[text][0].match_in_steps(key, headers)
+            if queues:
+                selecting.append((text, queues))
+        found = Targets(certain, tuple(selecting))
+        memory = self._memory_of(key, headers)
+        if memory is not None:
+            self._remember(memory, found)
+        return found
+
+    def _remember(self, key: str, found: Targets) -> None:
+        queues = len(found.certain) + sum(1 + len(chosen) for _, chosen in found.selecting)
+        if (
+            len(self._remembered) >= REMEMBERED_KEYS_MAX
+            or self._remembered_queues + queues > REMEMBERED_QUEUES_MAX
+        ):
+            self._forget()
+        self._remembered[key] = found
+        self._remembered_queues += queues
+
+    def _forget(self) -> None:
+        self._remembered.clear()
+        self._remembered_queues = 0
 
 
 def _apart(arguments: Arguments) -> tuple[str | None, Arguments]:
@@ -289,3 +399,13 @@ def matcher_of(kind: str) -> Matcher:
         case "headers":
             return HeadersMatcher()
     raise ValueError(f"no exchange kind {kind!r}")
+
+
+def _ended(steps: Generator[int, None, _Found]) -> _Found:
+    """What steps return when all are done, one after the other."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            found: _Found = ended.value
+            return found

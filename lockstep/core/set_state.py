@@ -45,6 +45,8 @@ from lockstep.core.tx_buffer import Operation, TxBuffer
 
 STEP_RECORDS = 80
 """In one step, but for those of a transaction that is applied as a whole."""
+CALLED_IN_ONE, CALL_COST = 250, 2
+"""Calls of a listener in one step, behind a record that does much; and what each costs, about."""
 DONE_IN_ONE = 500
 """What a record does at once, in units of `Pieces`."""
 WHOLE_MAX = 200
@@ -191,7 +193,8 @@ class SetState:
         reply = APPLY[type(record)](self, index, epoch, record, is_durable)
         if session is not None and record.command is not None:
             self._answer(session, record.command.number, Answer(index, *reply))
-        self._call_listener()
+        if self.unfinished is None:
+            self._call_listener()
 
     def do(self, work: Iterator[int]) -> None:
         """For a record: do what it does, in steps that say what they cost. Where the state is driven in pieces, what is too much
@@ -210,11 +213,19 @@ class SetState:
         """Do what is `unfinished`, in steps that say what they cost (`Pieces`)."""
         while (work := self.unfinished) is not None:
             cost = next(work, None)
-            if cost is None:
-                self.unfinished = None
-                self._call_listener()
-            else:
+            if cost is not None:
                 yield cost
+            else:
+                self.unfinished = self._call_in_steps() if self._calls else None
+
+    def _call_in_steps(self) -> Iterator[int]:
+        """Tell the listener what such a record did."""
+        calls, self._calls = self._calls, []
+        for begin in range(0, len(calls), CALLED_IN_ONE):
+            some = calls[begin : begin + CALLED_IN_ONE]
+            for call, arguments in some:
+                call(*arguments)
+            yield CALL_COST * len(some)
 
     def finish(self) -> None:
         """The same at once."""

@@ -5,18 +5,18 @@ each piece that is short by itself. So no evaluation lasts for longer than its s
 """
 
 from lockstep.core.amqp.encodings import Simple
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached
 
 EVALUATION_STEPS_MAX = 50_000
 """What asking one selector about one message may cost: some milliseconds. A usual one takes some ten steps."""
 
 
-class TooCostly(Rejected):
+class TooCostly(LimitReached):
     """Asking a selector about a message would take more than it may."""
 
     def __init__(self) -> None:
         text = f"a selector takes more than {EVALUATION_STEPS_MAX} steps to be compared with a message"
-        super().__init__(ErrorCode.TOO_LARGE, text, steps_max=EVALUATION_STEPS_MAX)
+        super().__init__("evaluation_steps_max", ErrorCode.TOO_LARGE, text, steps_max=EVALUATION_STEPS_MAX)
 
 
 class Row(list[Simple]):

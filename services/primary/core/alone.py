@@ -14,6 +14,15 @@ from lockstep.core.ids import SetName
 from lockstep.core.pieces import PIECE_COST, do_piece
 
 
+class LongCommand(Exception):
+    """A command does more than is done in one step: nothing was done yet. Nothing may come between what is done."""
+
+    def __init__(self, work: Iterator[int]) -> None:
+        """`work`: does it, in steps that say what they cost."""
+        super().__init__()
+        self.work = work
+
+
 class Alone:
     """Lives as long as the epoch; driven by the primary core."""
 

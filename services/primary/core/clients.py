@@ -23,6 +23,7 @@ from lockstep.core.server_messages import (
 )
 from lockstep.core.sessions import Session
 from lockstep.core.wire_numbers import error_code
+from services.primary.core.alone import LongCommand
 from services.primary.core.claims_ahead import ClaimsAhead
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.command_table import execute
@@ -31,7 +32,6 @@ from services.primary.core.early_messages import message_bytes
 from services.primary.core.long_selections import LongSelections
 from services.primary.core.name_claims import Claim, NameClaims
 from services.primary.core.purging import LongPurge, LongPurges
-from services.primary.core.settling import LongSettle
 from services.primary.core.transacting import operation_failed
 from services.primary.core.waiting_rejects import WaitingRejects
 from services.primary.core.whole_transactions import commit_with_accepts
@@ -136,12 +136,12 @@ class Clients:
         except LongPurge as long:
             self.purges.begin(stream, command.number, long.queue)
             return
-        except LongSettle as long:
-            self._context.alone.do(self._settle(stream, command, long.work))
+        except LongCommand as long:
+            self._context.alone.do(self._do(stream, command, long.work))
             return
         self._answer(stream, command)
 
-    def _settle(self, stream: ClientStream, command: AnyCommand, work: Iterator[int]) -> Iterator[int]:
+    def _do(self, stream: ClientStream, command: AnyCommand, work: Iterator[int]) -> Iterator[int]:
         yield from work
         self._answer(stream, command)
 

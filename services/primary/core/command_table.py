@@ -67,6 +67,6 @@ _TABLE: dict[type[Command], Callable[[Context, Request, Any], None]] = {
 
 def execute(context: Context, request: Request, command: Command) -> None:
     """Check a command and append the records that it takes, the last of which answers it; raises `Rejected`, or that it is long:
-    `LongPurge`, `LongSettle`.
+    `LongPurge`, `LongCommand`.
     """
     _TABLE[type(command)](context, request, command)

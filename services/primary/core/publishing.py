@@ -5,12 +5,13 @@ message and its queue are, whatever routed it (Reliability Requirements). Each f
 command, or raises `Rejected` before it appended anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from lockstep.core.alike_messages import AlikeMessages, size_of_outgoing, sizes_of
+from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.commands import (
     SPAN_MS_MAX,
     OutgoingMessage,
@@ -28,6 +29,7 @@ from lockstep.core.records import (
     Message,
     Publish,
 )
+from services.primary.core.alone import LongCommand
 from services.primary.core.context import (
     SHOWN_MAX,
     Context,
@@ -36,16 +38,8 @@ from services.primary.core.context import (
     check_text,
     shown,
 )
-from services.primary.core.removing import evict
-from services.primary.core.selecting import (
-    PAIRS_MANY,
-    QUEUES_MANY,
-    STEPS_PER_BINDING,
-    STEPS_PER_PAIR,
-    STEPS_PER_QUEUE,
-    Asking,
-)
-from services.primary.core.targets import targets_of
+from services.primary.core.removing import evict, evict_in_steps
+from services.primary.core.selecting import COMPARED_MANY, QUEUES_MANY, STEPS_PER_QUEUE, Asking
 from services.primary.core.transacting import operation
 
 _IS_DURABLE, _TTL_MS = attrgetter("is_durable"), attrgetter("ttl_ms")
@@ -73,7 +67,10 @@ class Batch(NamedTuple):
 
 
 def publish(context: Context, request: Request, command: PublishCommand) -> None:
+    """Raises `Rejected`, `LongSelection`, or `LongCommand`."""
     batch = admit(context, command)
+    if len(batch.queues) > SHARES_AT_ONCE and command.transaction is None:
+        raise LongCommand(_append_in_steps(context, request, command, batch))
     append_batch(context, request, command, batch, take_operation(context, request.session, command, batch))
 
 
@@ -87,10 +84,12 @@ def admit(context: Context, command: PublishCommand) -> Batch:
         )
     sizes, total = _check_sizes(context, command)
     routed = _route(context, command)
-    queues = [
-        context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
-    ]
+    by_id = context.state.queues.by_id
+    # What is chosen for one message is in order.
+    chosen = routed[0][0] if len(routed) == 1 else sorted({queue for to, _ in routed for queue in to})
+    queues = [by_id[queue] for queue in chosen]
     if len(queues) > 1:
+        _check_spread(context, routed, len(queues))
         total = _check_written(context, routed, len(queues))
     _check_limits(queues, routed)
     if len(queues) >= QUEUES_MANY:
@@ -127,24 +126,46 @@ def append_batch(
     progress: TransactionProgress | None,
 ) -> None:
     """Append what was admitted, in `progress` if it is of a transaction."""
-    key, ordinal = command.transaction, progress.ordinal if progress is not None else 0
+    ordinal = progress.ordinal if progress is not None else 0
     if len(batch.runs) == 1:
         is_durable, record = only_run(request.ref, command, ordinal, batch)
         context.writer.append(record, is_durable)
-        ordinal += len(record.messages)
     else:
-        enqueues = 0
-        for is_durable, messages in batch.runs:
-            context.writer.append(Publish(None, key, ordinal, tuple(messages)), is_durable)
-            ordinal += len(messages)
-            enqueues += sum(len(message.queues) for message in messages)
-        if request.ref is not None:
-            context.writer.append(AcceptCommand(request.ref, enqueues), False)
+        for _ in _append_runs(context, request, command, batch, ordinal):
+            pass
     if progress is not None:
-        progress.ordinal = ordinal
+        progress.ordinal += sum([len(messages) for _, messages in batch.runs])
         return
     for queue in batch.queues:
         evict(context, queue)
+
+
+def _append_in_steps(
+    context: Context, request: Request, command: PublishCommand, batch: Batch
+) -> Iterator[int]:
+    """Append what goes to many queues, in no transaction, in steps that say what they cost; nothing may come between."""
+    if len(batch.runs) == 1:
+        is_durable, record = only_run(request.ref, command, 0, batch)
+        context.writer.append(record, is_durable)
+        yield from context.state.finish_in_steps()
+    else:
+        yield from _append_runs(context, request, command, batch, 0)
+    for queue in batch.queues:
+        yield from evict_in_steps(context, queue)
+
+
+def _append_runs(
+    context: Context, request: Request, command: PublishCommand, batch: Batch, ordinal: int
+) -> Iterator[int]:
+    """Records of several kinds, and the one that answers for them, in such steps."""
+    enqueues = 0
+    for is_durable, messages in batch.runs:
+        context.writer.append(Publish(None, command.transaction, ordinal, tuple(messages)), is_durable)
+        yield from context.state.finish_in_steps()
+        ordinal += len(messages)
+        enqueues += sum(len(message.queues) for message in messages)
+    if request.ref is not None:
+        context.writer.append(AcceptCommand(request.ref, enqueues), False)
 
 
 def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], int]:
@@ -182,6 +203,22 @@ def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], 
                 ttl_ms=ttl_ms,
             )
     return sizes, total
+
+
+def _check_spread(context: Context, routed: _Routed, queues: int) -> None:
+    """Raises `LimitReached` TOO_LARGE when a message, of some that go to so many queues, goes to too many."""
+    limit = context.settings.message_queues_max
+    if queues <= limit:
+        return
+    most = max(len(targets) for targets, _ in routed)
+    if most > limit:
+        raise LimitReached(
+            "message_queues_max",
+            ErrorCode.TOO_LARGE,
+            f"a message would go to {most} queues, message_queues_max is {limit}",
+            message_queues=most,
+            message_queues_max=limit,
+        )
 
 
 def _check_written(context: Context, routed: _Routed, queues: int) -> int:
@@ -226,14 +263,18 @@ def _route(context: Context, command: PublishCommand) -> _Routed:
             f"no exchange {shown(command.exchange)}",
             exchange=command.exchange[:SHOWN_MAX],
         )
-    is_long = exchange.matcher.has_selectors or exchange.matcher.compared >= PAIRS_MANY
+    matcher, key = exchange.matcher, command.routing_key
+    is_long = matcher.has_selectors or (
+        matcher.compared >= COMPARED_MANY
+        and (exchange.kind == "headers" or matcher.remembered(key, {}) is None)
+    )
     asking = context.selectors.asking(exchange) if is_long else None
     if exchange.kind != "headers" or isinstance(messages, AlikeMessages):
-        return _choose(context, exchange, command.routing_key, messages, asking)
+        return _choose(context, exchange, key, messages, asking)
     routed: _Routed = []
     # What a command says once for many messages is one object here.
     for _, alike in groupby(messages, lambda message: id(message.headers)):
-        routed += _choose(context, exchange, command.routing_key, tuple(alike), asking)
+        routed += _choose(context, exchange, key, tuple(alike), asking)
     return routed
 
 
@@ -246,41 +287,22 @@ def _choose(
 ) -> _Routed:
     """What an exchange chooses for messages, which have the same headers if it looks at them; raises `LongSelection`.
 
-    `asking`: of the publish, if there are selectors, or very many headers to be compared with.
+    `asking`: of the publish, if there are selectors, or very much that the key or headers are to be compared with.
     """
     if not messages:
         return []
     headers = dict(messages[0].headers) if exchange.kind == "headers" else {}
     if asking is None:
-        certain = targets_of(exchange, key, headers).certain
+        certain = exchange.matcher.targets(key, headers).certain
         if len(certain) >= QUEUES_MANY:
             context.selectors.check_share(context.now)
         return [(certain, messages)] if certain else []
     if isinstance(messages, AlikeMessages):
-        [targets] = _select(context, exchange, key, headers, [messages], asking)
+        [targets] = asking.queues_of(key, headers, [messages], context.now)
         return [(targets, messages)] if targets else []
-    found = zip(_select(context, exchange, key, headers, messages, asking), messages, strict=True)
+    found = zip(asking.queues_of(key, headers, messages, context.now), messages, strict=True)
     stretches = groupby(found, itemgetter(0))
     return [(targets, tuple(message for _, message in alike)) for targets, alike in stretches if targets]
-
-
-def _select(
-    context: Context,
-    exchange: Exchange,
-    key: str,
-    headers: dict[str, str],
-    messages: Sequence[OutgoingMessage | AlikeMessages],
-    asking: Asking,
-) -> list[_Targets]:
-    """The queues of each message, by the selectors of bindings as well."""
-    known = asking.known(len(messages))
-    if known is not None:
-        return known
-    now = context.now
-    asking.check_share(now)
-    chosen = targets_of(exchange, key, headers)
-    asking.pay(exchange.matcher.selectors * STEPS_PER_BINDING + exchange.matcher.compared * STEPS_PER_PAIR)
-    return [asking.queues_of(chosen, each.properties, each.is_durable, now) for each in messages]
 
 
 def _check_limits(queues: list[Queue], routed: _Routed) -> None:
@@ -350,10 +372,14 @@ def _parts(context: Context, targets: _Targets, is_durable: bool) -> list[tuple[
     if len(targets) == 1:
         queue = by_id[targets[0]]
         return [(is_durable and queue.is_durable, queue.definition.message_ttl_ms, targets)]
+    kinds = [
+        (is_durable and queue.is_durable, queue.definition.message_ttl_ms)
+        for queue in [by_id[target] for target in targets]
+    ]
+    if kinds.count(kinds[0]) == len(kinds):
+        return [(*kinds[0], targets)]
     found: dict[tuple[bool, int], list[QueueId]] = {}
-    for target in targets:
-        queue = by_id[target]
-        kind = is_durable and queue.is_durable, queue.definition.message_ttl_ms
+    for target, kind in zip(targets, kinds, strict=True):
         found.setdefault(kind, []).append(target)
     return [(*kind, tuple(queues)) for kind, queues in found.items()]
 

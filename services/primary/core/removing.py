@@ -25,6 +25,7 @@ from lockstep.core.records import (
     Publish,
     Requeue,
 )
+from lockstep.core.routing import Targets
 from services.primary.core.context import Context
 from services.primary.core.read_back import Found
 from services.primary.core.selecting import (
@@ -33,7 +34,6 @@ from services.primary.core.selecting import (
     Selectors,
     look,
 )
-from services.primary.core.targets import targets_of
 
 SELECTED_IN_ONE = 100
 """Questions to selectors of bindings, in one go: some milliseconds, if they are long ones."""
@@ -342,16 +342,18 @@ def _rooms(context: Context, queue: Queue, reason: int) -> list[_Room]:
     if name is None:
         return []
     key = definition.dead_letter_key or queue.name
-    found: dict[QueueId, list[Selector]] = {target: [] for target in state.route(name, key, {})}
     exchange = state.exchanges.get(name)
-    if exchange is not None:
-        targets = targets_of(exchange, key, {})
-        for text, queues in targets.selecting:
-            selector = context.selectors.of(text, None)
-            if selector is not None:
-                for target in queues:
-                    if target not in targets.certain:
-                        found.setdefault(target, []).append(selector)
+    targets = (
+        exchange.matcher.targets(key, {}) if exchange is not None else Targets(state.route(name, key, {}))
+    )
+    found: dict[QueueId, list[Selector]] = {target: [] for target in targets.certain}
+    certain = set(targets.certain)
+    for text, queues in targets.selecting:
+        selector = context.selectors.of(text, None)
+        if selector is not None:
+            for target in queues:
+                if target not in certain:
+                    found.setdefault(target, []).append(selector)
     if reason == DequeueReason.EXPIRED:
         found.pop(queue.id, None)
     # What goes to the end of its own queue takes no room there that it did not have.

@@ -1,20 +1,25 @@
-"""Selectors of consumers and of bindings: which messages they are for, and what asking them may cost.
+"""Selectors of consumers and of bindings: which messages they are for, and what asking them, and looking for them, may cost.
 
 Law: a message that cannot be asked (it was not sent by AMQP, is malformed where the selector looks, or would cost too much) is
-selected by none. A publish that would cost too much is refused, for good. Compiling selectors and asking those of bindings has a
-share of the loop's time and no more, however many commands want it: what exceeds it raises `LongSelection` and goes on later. A
-publish that goes to many queues takes of the same share, so that others have their turn behind each of them.
+selected by none. A publish that would cost too much is refused, for good. Compiling selectors, asking those of bindings, and
+comparing keys and headers with many bindings have a share of the loop's time and no more, however many commands want it: what
+exceeds it raises `LongSelection` and goes on later. A publish that goes to many queues takes of the same share, so that others
+have their turn behind each of them. A binding with a selector is for the messages that the selector matches, on exchanges of any
+kind; a queue gets a message once, through however many bindings. Records name queues: only the primary routes and asks selectors.
 """
 
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
+from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.amqp.selector import SELECTOR_CHARS_MAX, Selector, compile_selector
 from lockstep.core.amqp.selector_row import EVALUATION_STEPS_MAX, TooCostly
 from lockstep.core.clock import Now
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.commands import OutgoingMessage
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.exchanges import Exchange
-from lockstep.core.routing import ExchangeMatcher
-from services.primary.core.targets import QueueIds, Targets
+from lockstep.core.ids import QueueId
+from lockstep.core.routing import ExchangeMatcher, QueueIds, Targets
 
 COMPILED_CHARS_MAX = 512 * 1024
 """Text of selectors that are kept compiled: some ten megabytes, a hundred at worst."""
@@ -22,12 +27,8 @@ STEPS_PER_LOOK = 10
 """So many steps of a selector count as one more message that a view looked at."""
 STEPS_PER_CHAR = 15
 """What compiling takes for each character of a text."""
-STEPS_PER_BINDING = 4
-"""What finding the selectors takes that a message's routing key leads to, for each that the exchange has."""
-STEPS_PER_PAIR = 2
-"""What comparing a message's headers takes, for each binding of a headers exchange and each of its pairs."""
-PAIRS_MANY = 256
-"""Comparing with fewer takes nothing: it is a common one."""
+COMPARED_MANY = 256
+"""Comparing a key, or headers, with less (`ExchangeMatcher.compared`) takes nothing: it is a common one."""
 STEPS_PER_QUEUE = 40
 """What a publish that goes to many queues takes for each: about half of what that is, for it needs no rest as long as itself."""
 QUEUES_MANY = 64
@@ -37,7 +38,9 @@ SHARE_STEPS = 50_000
 STEPS_PER_MS = 5_000
 """What the share grows by: half of the loop's time."""
 PUBLISH_STEPS_MAX = 10_000_000
-"""What the selectors of one publish may cost: a second of the processor, for 10,000 messages with 20 usual selectors."""
+"""What bindings may cost one publish, with their selectors: a second of the processor, for 10,000 messages with 20 usual ones."""
+_STEPS_SHIFT = 2
+"""So many queues that a selector leads to take a step, as a power of two."""
 
 
 class LongSelection(Exception):
@@ -172,8 +175,14 @@ class Asking:
         self._done: list[QueueIds] = []
         """Of its first messages."""
         self._place = 0
-        self._said: dict[str, bool] = {}
-        """By selectors of the message behind those."""
+        self._matching: Generator[int, None, Targets] | None = None
+        """For the messages behind those; None: it has not begun."""
+        self._targets: Targets | None = None
+        """What that has found."""
+        self._chosen: set[QueueId] | None = None
+        """Of the message behind those, by its first selectors."""
+        self._asked = 0
+        """How many."""
 
     def fits(self, matcher: ExchangeMatcher) -> bool:
         """Whether what was found still holds."""
@@ -191,24 +200,70 @@ class Asking:
         found, self._place = self._done[self._place : end], end
         return found
 
-    def queues_of(self, targets: Targets, properties: bytes, is_durable: bool, now: Now) -> QueueIds:
-        """The queues that get the next message, ascending; raises `Rejected` TOO_LARGE, and `LongSelection`."""
+    def queues_of(
+        self,
+        key: str,
+        headers: Mapping[str, str],
+        messages: Sequence[OutgoingMessage | AlikeMessages],
+        now: Now,
+    ) -> list[QueueIds]:
+        """The queues that get each of the next messages, which have this key and these headers, ascending; raises `LimitReached`
+        TOO_LARGE, and `LongSelection`.
+        """
+        known = self.known(len(messages))
+        if known is not None:
+            return known
+        if self._targets is None:
+            self._targets = self._match(key, headers, now)
+        targets = self._targets
+        if targets.selecting:
+            found = [self._selected(targets, each.properties, each.is_durable, now) for each in messages]
+        else:
+            if len(targets.certain) >= QUEUES_MANY:
+                self.check_share(now)
+            found = [targets.certain] * len(messages)
+            self._done += found
+            self._place += len(found)
+        self._targets = None
+        return found
+
+    def _match(self, key: str, headers: Mapping[str, str], now: Now) -> Targets:
+        self.check_share(now)
+        known = self._matcher.remembered(key, headers)
+        if known is not None:
+            return known
+        if self._matching is None:
+            self._matching = self._matcher.targets_in_steps(key, headers)
+        while True:
+            self.check_share(now)
+            try:
+                cost = next(self._matching)
+            except StopIteration as ended:
+                self._matching = None
+                found: Targets = ended.value
+                return found
+            self.pay(cost)
+
+    def _selected(self, targets: Targets, properties: bytes, is_durable: bool, now: Now) -> QueueIds:
+        """The queues that get the next message."""
         known = self.known(1)
         if known is not None:
             return known[0]
-        if len(targets.certain) >= QUEUES_MANY:
+        if self._chosen is None:
+            if len(targets.certain) >= QUEUES_MANY:
+                self.check_share(now)
+                self.pay(len(targets.certain))
+            self._chosen, self._asked = set(targets.certain), 0
+        chosen = self._chosen
+        while self._asked < len(targets.selecting):
             self.check_share(now)
-            self.pay(len(targets.certain))
-        chosen, said = set(targets.certain), self._said
-        for text, queues in targets.selecting:
-            if chosen.issuperset(queues):
-                continue
-            if text not in said:
-                said[text] = self._is_selected(text, properties, is_durable, now)
-            if said[text]:
+            text, queues = targets.selecting[self._asked]
+            self.pay(1 + (len(queues) >> _STEPS_SHIFT))
+            if not chosen.issuperset(queues) and self._is_selected(text, properties, is_durable, now):
                 chosen.update(queues)
+            self._asked += 1
         found = tuple(sorted(chosen))
-        said.clear()
+        self._chosen = None
         self._done.append(found)
         self._place += 1
         return found
@@ -219,18 +274,18 @@ class Asking:
             raise LongSelection(self)
 
     def pay(self, steps: int) -> None:
-        """So many steps were taken; raises `Rejected` TOO_LARGE if the publish has cost too much."""
+        """So many steps were taken; raises `LimitReached` TOO_LARGE if the publish has cost too much."""
         self._selectors.pay(steps)
         self.steps += steps
         if self.steps > PUBLISH_STEPS_MAX:
-            raise Rejected(
+            raise LimitReached(
+                "publish_steps_max",
                 ErrorCode.TOO_LARGE,
                 f"bindings take more than {PUBLISH_STEPS_MAX} steps for one publish: publish less at once",
                 steps_max=PUBLISH_STEPS_MAX,
             )
 
     def _is_selected(self, text: str, properties: bytes, is_durable: bool, now: Now) -> bool:
-        self.check_share(now)
         selector = self._selectors.of(text, now)
         if selector is None:
             return False

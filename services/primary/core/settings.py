@@ -16,8 +16,11 @@ class PrimarySettings:
     command_bytes_max: int = 64 * 1024 * 1024
     """Bytes that one command brings, and that the log gets of it: a content is there once for each kind of queue that it goes to.
     A frame holds whole commands, and has to pass every stream (`FRAME_BYTES_MAX`)."""
+    message_queues_max: int = 10_000
+    """Queues that one message may go to. They are looked through in one step when it comes, for half a microsecond each; what it
+    does to them goes in pieces, between which the set does nothing else, for some microseconds each on every replica."""
     name_bytes_max: int = 255
-    """Of queues, exchanges and keys, those of messages too: AMQP's short string. Topics look at each word of a key."""
+    """Of queues, exchanges and keys, those of messages too: AMQP's short string. So no key or pattern has more than 128 words."""
     binding_arguments_bytes_max: int = 4096
     """Names and values of one binding's arguments; a message's headers are compared with all of them."""
     transaction_operations_max: int = 100_000

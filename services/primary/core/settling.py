@@ -17,6 +17,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, Dequeue, DequeueReason
+from services.primary.core.alone import LongCommand
 from services.primary.core.context import Context, Request
 from services.primary.core.removing import (
     append_annotations,
@@ -37,24 +38,15 @@ _SETTLE_COST, _REJECT_COST, _LOCK_COST = 2, 16, 4
 """Of each message."""
 
 
-class LongSettle(Exception):
-    """The command names more than is settled in one step: nothing was done yet. Nothing may come between what is done."""
-
-    def __init__(self, work: Iterator[int]) -> None:
-        """`work`: does it, in steps that say what they cost (`Alone`)."""
-        super().__init__()
-        self.work = work
-
-
 def settle(context: Context, request: Request, command: SettleCommand) -> None:
-    """Raises `Rejected`, or `LongSettle`."""
+    """Raises `Rejected`, or `LongCommand`."""
     queue = context.queue(command.queue, request.session)
     check_held(context, request.session, command, queue)
     if command.transaction is not None:
         _accept_in_transaction(context, request, command, queue)
         return
     if len(command.positions) > SETTLED_IN_ONE:
-        raise LongSettle(_settle_in_steps(context, request, command, queue))
+        raise LongCommand(_settle_in_steps(context, request, command, queue))
     if command.disposition == Disposition.ACCEPT:
         context.dispatch.let_go(request.session, queue.id, command.positions)
         _accept(context, request, command, queue)

@@ -7,6 +7,7 @@ before it appended anything that the command did.
 
 from collections.abc import Iterable, Sequence
 
+from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.commands import CommitCommand, Disposition, PublishCommand, SettleCommand
 from lockstep.core.errors import Rejected
 from lockstep.core.ids import LogIndex, QueueId, SessionKey
@@ -32,7 +33,7 @@ from services.primary.core.writer import WholeOperation
 def commit_with_last_publish(context: Context, request: Request, command: CommitCommand) -> None:
     """A commit, and right before it the publish that it brings. If that is refused the transaction is rolled back.
 
-    Where the publish is all that the transaction does, both are applied as a whole.
+    Where the publish is all that the transaction does, and goes to few queues, both are applied as a whole.
     """
     key, last = command.transaction, command.last_publish
     if last is None:
@@ -44,7 +45,7 @@ def commit_with_last_publish(context: Context, request: Request, command: Commit
         open_tx(context, request.session, key)
     try:
         batch = admit(context, last)
-        is_whole = fresh is not None and len(batch.runs) == 1
+        is_whole = fresh is not None and _is_one_step(batch)
         if fresh is not None and is_whole:
             check_limits(context, key, fresh, len(batch.runs[0][1]), batch.bytes)
             progress = None
@@ -96,7 +97,7 @@ def commit_with_accepts(
         ordinals, content_bytes = len(operations), 0
         if last is not None:
             batch = admit(context, last)
-            if len(batch.runs) != 1:
+            if not _is_one_step(batch):
                 return False
             operations.append(_published(last, ordinals, batch))
             touched.update({queue.id: queue for queue in batch.queues})
@@ -109,6 +110,11 @@ def commit_with_accepts(
     request = Request(CommandRef(session, command.number), session)
     _append_whole(context, request, command, operations, [touched[number] for number in sorted(touched)])
     return True
+
+
+def _is_one_step(batch: Batch) -> bool:
+    """Whether what it brings is one record, and its queues are as many as get theirs in one step."""
+    return len(batch.runs) == 1 and len(batch.queues) <= SHARES_AT_ONCE
 
 
 def _is_complete(accepts: Sequence[SettleCommand], command: CommitCommand) -> bool:

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from lockstep.core.ids import QueueId
 from lockstep.core.records import Bind, DeleteExchange, DeleteQueue, Unbind
-from lockstep.core.routing import CACHE_MAX, Arguments, TopicMatcher, matcher_of
+from lockstep.core.routing import (
+    REMEMBERED_KEYS_MAX,
+    REMEMBERED_QUEUES_MAX,
+    SELECTOR_ARGUMENT,
+    STEPS_IN_ONE,
+    Arguments,
+    ExchangeMatcher,
+    Matcher,
+    Targets,
+    TopicMatcher,
+    matcher_of,
+)
 from tests.unit.lockstep.core.history import Log
 
 WORDS = st.sampled_from(("a", "b", "", "*", "#", "long-word"))
@@ -81,10 +92,112 @@ def test_many_hashes_in_a_pattern_do_not_explode() -> None:
     assert matcher.match(".".join(["b"] * 60), {}) == ()
 
 
-def test_more_keys_than_the_cache_holds_are_routed_right() -> None:
+def steps_of(matcher: Matcher, key: str, headers: dict[str, str] | None = None) -> list[int]:
+    """What each step of a match costs."""
+    return list(matcher.match_in_steps(key, headers or {}))
+
+
+def hashes(count: int) -> TopicMatcher:
+    """So many patterns, most of which a key of all these words comes to in every place."""
     matcher = TopicMatcher()
+    for number in range(count):
+        matcher.add(QueueId(number + 1), f"#.a{number % 50}.#.b{number // 50}.#.z", ())
+    return matcher
+
+
+def test_what_a_match_costs_grows_with_the_patterns_and_hardly_with_the_key() -> None:
+    matcher = hashes(2500)
+    short = [*(f"a{number}" for number in range(50)), *(f"b{number}" for number in range(50)), "z"]
+    long = [*short[:-1], *["c"] * 27, "z"]
+    costs = [sum(steps_of(matcher, ".".join(words))) for words in (short, long)]
+    assert costs[1] < 1.2 * costs[0] and costs[0] < 40 * 2500
+    assert matcher.match(".".join(long), {}) == tuple(range(1, 2501))
+
+
+def test_places_of_wild_words_are_come_to_once() -> None:
+    matcher = TopicMatcher()
+    for number in range(1 << 10):
+        words = ["*" if number >> bit & 1 else "r.#" for bit in range(10)]
+        matcher.add(QueueId(number + 1), "#." + ".".join(words), ())
+    costs = [sum(steps_of(matcher, ".".join(["r"] * count))) for count in (12, 120)]
+    assert costs[1] < 1.2 * costs[0]
+
+
+@pytest.mark.parametrize("kind", ["topic", "headers", "direct", "fanout"])
+def test_a_match_among_many_bindings_is_done_in_short_steps(kind: str) -> None:
+    matcher = ExchangeMatcher(kind)
+    pairs = (("x-match", "any"), *((f"n{number}", "1") for number in range(20)))
+    for number in range(3000):
+        selector = (SELECTOR_ARGUMENT, f"a = {number}") if number % 3 == 0 else ("x-other", "")
+        matcher.add(QueueId(number + 1), f"#.a{number % 50}.#.b.#", (*pairs, selector))
+    key = ".".join([*(f"a{number}" for number in range(50)), "b"])
+    steps, found = [], None
+    match = matcher.targets_in_steps(key, {"other": "1"})
+    while found is None:
+        try:
+            steps.append(next(match))
+        except StopIteration as ended:
+            found = ended.value
+    assert max(steps) < 2 * STEPS_IN_ONE
+    assert found == matcher.targets(key, {"other": "1"})
+    is_everywhere = kind in ("topic", "fanout")
+    assert (len(found.certain), len(found.selecting)) == ((2000, 1000) if is_everywhere else (0, 0))
+
+
+def test_keys_are_remembered_until_something_is_bound_or_unbound() -> None:
+    matcher = ExchangeMatcher("topic")
     matcher.add(QueueId(7), "key.*", ())
-    assert all(matcher.match(f"key.{number}", {}) == (7,) for number in range(CACHE_MAX + 10))
+    assert matcher.remembered("key.1", {}) is None
+    assert matcher.targets("key.1", {}) == matcher.remembered("key.1", {}) == Targets((QueueId(7),))
+    matcher.add(QueueId(8), "#", ())
+    assert matcher.remembered("key.1", {}) is None
+    assert matcher.targets("key.1", {}) == Targets((QueueId(7), QueueId(8)))
+    matcher.remove(QueueId(7), "key.*", ())
+    assert matcher.targets("key.1", {}) == Targets((QueueId(8),))
+
+
+def test_of_a_headers_exchange_only_messages_without_headers_are_remembered() -> None:
+    matcher = ExchangeMatcher("headers")
+    matcher.add(QueueId(7), "", (("colour", "red"),))
+    matcher.add(QueueId(8), "", ())
+    assert matcher.targets("k", {}) == matcher.remembered("other", {}) == Targets((QueueId(8),))
+    red = {"colour": "red"}
+    assert matcher.targets("", red) == Targets((QueueId(7), QueueId(8)))
+    assert matcher.remembered("", red) is None
+    matcher.remove(QueueId(8), "", ())
+    assert matcher.targets("k", {}) == Targets(())
+
+
+def test_more_keys_than_are_remembered_are_routed_right() -> None:
+    matcher = ExchangeMatcher("topic")
+    matcher.add(QueueId(7), "key.*", ())
+    keys = [f"key.{number}" for number in range(REMEMBERED_KEYS_MAX + 10)]
+    assert all(matcher.targets(key, {}) == Targets((QueueId(7),)) for key in keys)
+    assert sum(matcher.remembered(key, {}) is not None for key in keys) <= REMEMBERED_KEYS_MAX
+
+
+@pytest.mark.parametrize("selectors", [0, 40])
+def test_what_is_remembered_of_many_keys_with_many_queues_is_bounded(selectors: int) -> None:
+    matcher, queues = ExchangeMatcher("topic"), 5000
+    for number in range(queues):
+        arguments = ((SELECTOR_ARGUMENT, f"a = {number % selectors}"),) if selectors else ()
+        matcher.add(QueueId(number + 1), f"{'#' if number % 2 else '*'}", arguments)
+    keys = [f"k{number}" for number in range(REMEMBERED_QUEUES_MAX // queues + 10)]
+    for key in keys:
+        matcher.targets(key, {})
+    kept = [found for key in keys if (found := matcher.remembered(key, {})) is not None]
+    assert kept
+    held = sum(len(found.certain) + sum(len(chosen) for _, chosen in found.selecting) for found in kept)
+    assert held <= REMEMBERED_QUEUES_MAX
+
+
+def test_selectors_come_in_the_order_of_their_texts_however_they_were_bound() -> None:
+    matcher, texts = ExchangeMatcher("direct"), ["b = 1", "a = 1", "c = 1"]
+    for number, text in enumerate(texts):
+        matcher.add(QueueId(number), "k", ((SELECTOR_ARGUMENT, text),))
+    assert [text for text, _ in matcher.targets("k", {}).selecting] == sorted(texts)
+    matcher.remove(QueueId(1), "k", ((SELECTOR_ARGUMENT, "a = 1"),))
+    assert [text for text, _ in matcher.targets("k", {}).selecting] == ["b = 1", "c = 1"]
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -1,19 +1,24 @@
 """Publishes that go to many queues, and messages with headers that are compared with many bindings: others have their turn."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from lockstep.core.commands import AnyCommand, BindCommand, OutgoingMessage, PublishCommand
+from lockstep.core.commands import AnyCommand, BindCommand, CommitCommand, OutgoingMessage, PublishCommand
 from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import QueueId
 from lockstep.core.inputs import Woken
 from lockstep.core.queues import Queue
+from lockstep.core.records import Bind, DeclareExchange, DeclareQueue
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core import publishing
-from services.primary.core.selecting import PAIRS_MANY, PUBLISH_STEPS_MAX, QUEUES_MANY, SHARE_STEPS
+from services.primary.core.selecting import COMPARED_MANY, PUBLISH_STEPS_MAX, QUEUES_MANY, SHARE_STEPS
+from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+from tests.unit.services.primary.test_alone import SLACK, Longest
 
 MANY = 100
 """Publishes."""
@@ -102,7 +107,7 @@ def headed(rig: Rig, client: RigClient, bindings: int) -> None:
     """An exchange of headers with so many bindings of a queue."""
     client.declare("headed")
     client.exchange("h", kind="headers")
-    pairs = tuple((f"n{number}", "1") for number in range(PAIRS_MANY // 4))
+    pairs = tuple((f"n{number}", "1") for number in range(COMPARED_MANY // 4))
     for number in range(bindings):
         client.ok(BindCommand(0, "h", "headed", f"k{number}", (("x-match", "any"), *pairs)))
 
@@ -133,7 +138,8 @@ def test_messages_whose_headers_are_compared_with_much_leave_others_their_turn(r
 def test_a_publish_whose_headers_would_be_compared_with_too_much_is_refused(rig: Rig) -> None:
     client = rig.client()
     headed(rig, client, 40)
-    number = client.command(PublishCommand(0, "h", "k", messages(3_000)))
+    unlike = tuple(OutgoingMessage(b"", b"", headers=(("other", str(number)),)) for number in range(2_000))
+    number = client.command(PublishCommand(0, "h", "k", unlike))
     while wake(rig):
         rig.boottime_ms += 9
     answered = client.answers[number]
@@ -146,7 +152,7 @@ def test_a_publish_whose_headers_would_be_compared_with_too_much_is_refused(rig:
 def test_what_is_unbound_is_compared_with_no_more(rig: Rig) -> None:
     client = rig.client()
     headed(rig, client, 10)
-    pairs = tuple((f"n{number}", "1") for number in range(PAIRS_MANY // 4))
+    pairs = tuple((f"n{number}", "1") for number in range(COMPARED_MANY // 4))
     for number in range(10):
         arguments = (("x-match", "any"), *pairs)
         client.ok(BindCommand(0, "h", "headed", f"k{number}", arguments, is_unbind=True))
@@ -168,3 +174,197 @@ def test_many_queues_that_get_all_count_where_a_selector_chooses_another(rig: Ri
         pass
     assert client.answers[number].value == count * QUEUES_MANY
     assert rig.core.context.selectors.spent - before >= count * QUEUES_MANY
+
+
+# --- keys ---
+
+
+def topical(rig: Rig, client: RigClient, patterns: int) -> str:
+    """An exchange with so many patterns for a queue; answers a key that comes to most places of them."""
+    client.declare("topical")
+    client.exchange("t", kind="topic")
+    exchange, queue = rig.state.exchanges.by_name["t"], rig.state.queues.by_name["topical"]
+    for number in range(patterns):
+        pattern = f"#.a{number % 32}.#.b{number // 32}.#.z"
+        rig.core.context.writer.append(Bind(None, exchange.id, queue.id, pattern), True)
+    return ".".join([*(f"a{number}" for number in range(32)), *(f"b{number}" for number in range(32)), "z"])
+
+
+def noted(rig: Rig) -> list[str]:
+    return [note.limit for note in rig.notes if note.event == "limit_reached"]
+
+
+def test_a_key_that_is_compared_with_many_patterns_leaves_others_their_turn(rig: Rig) -> None:
+    client, other, some = rig.client(), rig.client(), 30
+    key = topical(rig, client, 200)
+    other.declare("other")
+    numbers = say(
+        client, *(publish(f"{key}.{number}.z", b"%d" % number, exchange="t") for number in range(some))
+    )
+    turns, most, before = 0, 0, rig.core.context.selectors.spent
+    while wake(rig):
+        other.publish("other", b"in between")
+        spent = rig.core.context.selectors.spent
+        most, before, turns = max(most, spent - before), spent, turns + 1
+    assert turns > 10 and most <= 2 * SHARE_STEPS
+    assert [client.answers[number].value for number in numbers] == [1] * some
+    assert rig.bodies("topical") == [b"%d" % number for number in range(some)]
+    assert rig.bodies("other") == [b"in between"] * turns
+    rig.check_log()
+
+
+def test_a_key_that_was_compared_with_all_patterns_costs_nothing_more(rig: Rig) -> None:
+    client = rig.client()
+    key = topical(rig, client, 200)
+    rig.pass_time(50)
+    assert client.ok(publish(key, b"1", exchange="t")) == 1
+    spent = rig.core.context.selectors.spent
+    assert spent > 200
+    numbers = say(client, *(publish(key, b"2", exchange="t") for _ in range(MANY)))
+    assert all(client.answers[number].value == 1 for number in numbers)
+    assert rig.core.context.selectors.spent == spent
+
+
+def test_a_publish_whose_key_would_be_compared_with_too_much_is_refused_for_good_and_noted(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = rig.client()
+    key = topical(rig, client, 200)
+    monkeypatch.setattr("services.primary.core.selecting.PUBLISH_STEPS_MAX", 5_000)
+    rig.pass_time(50)
+    number = client.command(publish(key, b"1", exchange="t"))
+    while wake(rig):
+        pass
+    answered = client.answers[number]
+    assert answered.code is ErrorCode.TOO_LARGE and "5000 steps" in answered.message
+    assert noted(rig) == ["publish_steps_max"]
+    client.resume()
+    client.say(client.sent[number])
+    assert client.answers[number] == answered
+    assert client.ok(publish("other", b"2", exchange="t")) == 0
+    rig.check_log()
+
+
+def test_a_key_is_looked_for_anew_when_something_is_bound_meanwhile(rig: Rig) -> None:
+    client, other = rig.client(), rig.client()
+    key = topical(rig, client, 200)
+    other.declare("late")
+    assert rig.core.context.selectors.has_share(rig.core.context.now)
+    rig.core.context.selectors.pay(2 * SHARE_STEPS)
+    number = client.command(publish(key, b"1", exchange="t"))
+    assert number not in client.answers
+    other.ok(BindCommand(0, "t", "late", "#"))
+    while wake(rig):
+        pass
+    assert client.answers[number].value == 2
+    assert rig.bodies("late") == rig.bodies("topical") == [b"1"]
+    rig.check_log()
+
+
+# --- one message to very many queues ---
+
+
+def spread(rig: Rig, count: int, *, is_mixed: bool = False, evicts: bool = False) -> None:
+    """An exchange that leads to so many queues, some of which are not durable if they are `is_mixed`."""
+    writer, ids = rig.core.context.writer, []
+    writer.append(DeclareExchange(None, "all", "fanout", True), True)
+    for number in range(count):
+        is_durable = not is_mixed or number % 3 > 0
+        queue = DeclareQueue(None, f"q{number}", is_durable, length_max=2 * evicts, is_evicting=evicts)
+        ids.append(writer.append(queue, is_durable))
+    exchange = rig.state.exchanges.by_name["all"].id
+    for index in ids:
+        writer.append(Bind(None, exchange, QueueId(index), ""), True)
+    rig.pass_time(50)
+
+
+def longest(count: int, is_mixed: bool, evicts: bool, do: Callable[[RigClient], None]) -> int:
+    """Calls of functions in the longest step of something that is done on a rig where a message goes to so many queues."""
+    rig = Rig()
+    client = rig.client()
+    spread(rig, count, is_mixed=is_mixed, evicts=evicts)
+    measured = Longest(rig)
+    do(client)
+    while rig.wakes:
+        wake(rig)
+    queues = rig.state.queues.by_id.values()
+    assert {queue.length for queue in queues} == {2} and not rig.state.unfinished
+    assert all(answered.code is ErrorCode.NONE for answered in client.answers.values())
+    rig.check_log()
+    return measured.calls
+
+
+def publish_thrice(client: RigClient) -> None:
+    say(client, *(publish("k", body, exchange="all") for body in (b"1", b"2", b"3")))
+
+
+def publish_two(client: RigClient) -> None:
+    say(client, publish("k", b"1", b"2", exchange="all"))
+
+
+def commit_two(client: RigClient) -> None:
+    key = client.begin()
+    say(
+        client,
+        publish("k", b"1", exchange="all", transaction=key, sequence=1),
+        publish("k", b"2", exchange="all", transaction=key, sequence=2),
+        CommitCommand(0, key, 2),
+    )
+
+
+def commit_with_its_publish(client: RigClient) -> None:
+    key = client.begin()
+    last = PublishCommand(0, "all", "k", (OutgoingMessage(b"", b"1"), OutgoingMessage(b"", b"2")), key, 1)
+    say(client, CommitCommand(0, key, 1, last_publish=last))
+
+
+@pytest.mark.parametrize(
+    ("do", "is_mixed", "evicts"),
+    [
+        (publish_two, False, False),
+        (publish_two, True, False),
+        (publish_thrice, True, True),
+        (commit_two, False, False),
+        (commit_with_its_publish, False, False),
+    ],
+)
+def test_what_goes_to_very_many_queues_takes_more_steps_and_no_longer_ones(
+    do: Callable[[RigClient], None], is_mixed: bool, evicts: bool
+) -> None:
+    few, many = (longest(count, is_mixed, evicts, do) for count in (1500, 3600))
+    assert many < SLACK * few
+
+
+def test_nobody_sees_that_only_some_queues_have_a_message(rig: Rig) -> None:
+    client, other = rig.client(), rig.client()
+    spread(rig, 4000)
+    number = client.command(publish("k", b"1", exchange="all"))
+    other.consume("q3999")
+    assert number not in client.answers and not other.in_hand
+    turns = 0
+    while number not in client.answers:
+        assert wake(rig) or number in client.answers
+        turns += 1
+    assert turns > 1
+    rig.pass_time(50)
+    assert other.bodies("q3999") == [b"1"]
+    rig.check_log()
+
+
+def test_a_message_that_would_go_to_more_queues_than_may_be_is_refused_and_noted() -> None:
+    rig = Rig(PrimarySettings(message_queues_max=3))
+    client = rig.client()
+    for number in range(4):
+        client.declare(f"q{number}")
+    client.exchange("most", "q0", "q1", "q2")
+    client.exchange("all", "q0", "q1", "q2", "q3")
+    assert client.ok(publish("k", b"1", exchange="most")) == 3
+    answered = client.do(publish("k", b"2", exchange="all"))
+    assert answered.code is ErrorCode.TOO_LARGE and "message_queues_max is 3" in answered.message
+    key = client.begin()
+    refused = client.do(publish("k", b"2", exchange="all", transaction=key, sequence=1))
+    assert refused.code is ErrorCode.TOO_LARGE
+    assert client.do(CommitCommand(0, key, 1)).code is ErrorCode.ROLLED_BACK
+    assert noted(rig) == ["message_queues_max"] * 2
+    assert rig.bodies("q0") == [b"1"]
+    rig.check_log()
