@@ -153,6 +153,21 @@ def test_a_stream_that_breaks_within_a_reign_is_no_fall() -> None:
     assert refused(bench) == [] and bench.outcomes("a") == [e.CommandDone("a", 0)]
 
 
+def test_two_primaries_that_end_prove_nothing_even_of_a_command_that_each_had_alone() -> None:
+    """They are killed one after the other, or die over what another session sends."""
+    bench = Bench().start()
+    bench.submit("a", publish("a"))
+    bench.write()
+    for _ in range(2):
+        pause(bench)
+        assert said(bench) == ["a"]
+        fall(bench)
+    pause(bench)
+    bench.exchange()
+    assert refused(bench) == [] and bench.outcomes("a") == [e.CommandDone("a", 0)]
+    assert bodies(bench.world.executed()) == ["a"]
+
+
 def test_what_a_fallen_primary_had_committed_is_not_counted() -> None:
     bench = Bench().start()
     for text in "abcdef":
