@@ -22,7 +22,7 @@ from services.store.core.disk import (
     SnapshotFlush,
     Steps,
     SyncSegment,
-    UnusableFrame,
+    Unusable,
     WriteMeta,
 )
 from services.store.core.messages import (
@@ -217,7 +217,7 @@ class Store(Process):
                 results.append(self.disk.perform(set_name, steps[place]))
                 place, has_waited = place + 1, False
         except DiskError as error:
-            if isinstance(error, UnusableFrame):
+            if isinstance(error, Unusable):
                 raise AssertionError(f"{self.name}, {set_name}: {error.message}") from error
             self.world.loop.after(_HANDOVER_US, self.feed, JobFailed(set_name, lane, error))
             return

@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from lockstep.core.ids import MessageId, QueueId
+from lockstep.core.ids import LogIndex, MessageId, QueueId
 from lockstep.core.item_blocks import (
     LEFT,
     DeadEntryRunValue,
@@ -21,7 +21,7 @@ from lockstep.core.item_blocks import (
 from lockstep.core.item_values import WHOLE_PREFIX, encode_entry
 from lockstep.core.items import MESSAGE, entry_key, message_key, numbers_in
 from lockstep.core.store_protocol import StateItem
-from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotItems
+from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotItems, Unusable
 from services.store.core.known_snapshot import known_snapshot
 from services.store.core.procedure import Procedure, compute, read_items
 from services.store.core.stored_set import StoredSet
@@ -54,13 +54,17 @@ def without(block: bytes, gone: Collection[MessageId]) -> tuple[bytes, list[Sequ
 
 @contextmanager
 def damage() -> Iterator[None]:
-    """What is read in it are blocks."""
+    """What is read in it are blocks, or other items of a state."""
     try:
         yield
     except msgspec.MsgspecError as error:
         # It names the step that read it, which read well: what says so is taken to be damage of the snapshot.
         step = ReadSnapshotItems(b"", 0)
         raise DiskError(DiskProblem.CORRUPT, f"a block of the snapshot: {error}", step) from error
+    except (DiskError, MemoryError):
+        raise
+    except Exception as error:
+        raise Unusable(LogIndex(0), f"the snapshot is that of no state: {error!r}") from error
 
 
 def scan_of(the: StoredSet, from_key: bytes = b"") -> Procedure["Scan"]:

@@ -38,7 +38,7 @@ from services.store.core.disk import (
     ReadSegment,
     SnapshotFlush,
     SnapshotWrite,
-    UnusableFrame,
+    Unusable,
 )
 from services.store.core.journal import Journal
 from services.store.core.meta import SnapshotMeta, encode_meta
@@ -228,11 +228,10 @@ class Consolidator(StateListener):
             yield from compute(partial(changes.found, tuple(blocks)))
             blocks.clear()
         if self._state is state:
-            yield from compute(loading.settle)
+            yield from compute(partial(_settle, loading, state, scan.index))
         if self._state is not state:
             return False
         state.epochs.learn(reigns)
-        assert state.applied == scan.index, f"{state.applied} in {scan.index}"
         state.listener = self
         self._loading = None
         return True
@@ -354,12 +353,19 @@ def _apply(state: SetState, run: FramesAt, data: bytes) -> None:
             raise
         except Exception as error:
             what = f"frame {header.first}..{header.last} cannot be applied: {error!r}"
-            raise UnusableFrame(header.first, what) from error
+            raise Unusable(header.first, what) from error
 
 
 def _take(loading: restoration.Restoration, items: tuple[StateItem, ...]) -> None:
     with damage():
         loading.take(items)
+
+
+def _settle(loading: restoration.Restoration, state: SetState, index: LogIndex) -> None:
+    with damage():
+        loading.settle()
+        if state.applied != index:
+            raise ValueError(f"of index {state.applied}, in one at {index}")
 
 
 def _take_changes(changes: SnapshotChanges, state: SetState, written: LogIndex) -> Batch:
@@ -370,7 +376,7 @@ def _take_changes(changes: SnapshotChanges, state: SetState, written: LogIndex) 
         raise
     except Exception as error:
         what = f"what is behind {written}, up to {state.applied}, cannot be written: {error!r}"
-        raise UnusableFrame(LogIndex(written + 1), what) from error
+        raise Unusable(LogIndex(written + 1), what) from error
 
 
 def _take_apart(

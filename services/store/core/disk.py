@@ -235,13 +235,15 @@ class DiskError(Exception):
         self.step = step
 
 
-class UnusableFrame(DiskError):
-    """A committed frame is whole, and its records are none, or cannot be applied to what was applied before it."""
+class Unusable(DiskError):
+    """What is on the disk is whole, by its checksums, and no good: records of a committed frame, or items of the snapshot, that
+    are none, or do not go with the others.
+    """
 
     def __init__(self, first: LogIndex, message: str) -> None:
         super().__init__(DiskProblem.CORRUPT, message)
         self.first = first
-        """Its first index."""
+        """First index of the frame; 0: it is the snapshot."""
 
 
 class Disk(Protocol):

@@ -34,7 +34,7 @@ from services.store.core.disk import (
     ReadSnapshotValues,
     Results,
     SnapshotStep,
-    UnusableFrame,
+    Unusable,
 )
 from services.store.core.installing import begin_install, end_install, install_items
 from services.store.core.limits import StoreLimits
@@ -274,7 +274,7 @@ class SetLanes:
         damage = the.unreadable.damage_in(error)
         if damage and lane is not Lane.JOURNAL:
             the.must_close = damage
-        if isinstance(error, UnusableFrame):
+        if isinstance(error, Unusable):
             the.corruption, the.corrupt_from = damage, error.first
         elif damage and isinstance(error.step, ReadSnapshotItems | ReadSnapshotValues):
             the.corruption, the.corrupt_from = damage, LogIndex(0)

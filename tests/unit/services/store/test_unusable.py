@@ -1,4 +1,8 @@
-"""A frame that is whole, and whose records are none, or cannot be applied: damage of its set, and of no other (DESIGN R10)."""
+"""What is whole by its checksums and no good all the same: records of a committed frame that cannot be applied, a snapshot of
+no state. It is damage of its set, and of no other (DESIGN R10).
+"""
+
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -6,20 +10,25 @@ import pytest
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import HEADER_BYTES
 from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.items import QUEUE
 from lockstep.core.records import DeclareExchange
 from lockstep.core.store_protocol import (
     AcceptDamage,
     AnyStoreAnswer,
     Appended,
     AppendFrames,
+    BeginInstall,
+    EndInstall,
+    InstallItems,
     OpenSet,
     SetAside,
     SetOpened,
+    StateItem,
     StoreRefused,
 )
 from services.store.core.messages import Tick
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame, summed
-from tests.unit.services.store.test_installing import content_frame
+from tests.unit.services.store.test_installing import content_frame, items_at
 
 OTHER = SetName("other")
 BAD = 5
@@ -99,3 +108,42 @@ def test_what_lies_before_it_is_there_for_an_operator_to_go_on_with(rig: StoreRi
     rig.crash()
     opened = rig.open(2)
     assert (opened.log_end, opened.damage) == (FRAMES_MAX - 1, "") and opened.snapshot_index > BAD
+
+
+def without_queue(items: tuple[StateItem, ...]) -> tuple[StateItem, ...]:
+    return tuple(item for item in items if item.key[:1] != QUEUE)
+
+
+NO_STATES: dict[str, Callable[[tuple[StateItem, ...]], tuple[StateItem, ...]]] = {
+    "an item of a kind that is none": lambda items: (*items, StateItem(b"?1", b"", True)),
+    "a key that is none": lambda items: (*items, StateItem(QUEUE, b"", True)),
+    "entries of no queue": without_queue,
+    "items of another index": lambda items: items_at(7),
+}
+
+
+@pytest.mark.parametrize("make", NO_STATES.values(), ids=list(NO_STATES))
+def test_a_snapshot_that_was_sent_and_is_that_of_no_state_is_damage_of_its_set_alone(
+    make: Callable[[tuple[StateItem, ...]], tuple[StateItem, ...]],
+) -> None:
+    """Nobody looks at what is installed before it is needed."""
+    rig = StoreRig(SMALL)
+    rig.ask(OpenSet(OTHER, Epoch(1), ME), stream=50)
+    rig.open()
+    head, table = (SET, Epoch(1), ME), ((Epoch(1), LogIndex(1)),)
+    rig.ask(BeginInstall(*head, LogIndex(9), table, 7))
+    rig.ask(InstallItems(*head, make(items_at(9))))
+    rig.ask(EndInstall(*head))
+    for index in range(10, FRAMES_MAX):
+        if not isinstance(rig.append(frame(index), commit=index - 1), Appended):
+            break
+        if index % 50 == 0:
+            rig.feed(Tick())
+            rig.run()
+    opened = rig.open()
+    assert "the snapshot" in opened.damage and opened.log_end == 0
+    (answer,) = rig.ask(AppendFrames(OTHER, Epoch(1), ME, (frame(1),), LogIndex(0)), stream=50)
+    assert isinstance(answer, Appended)
+    (empty,) = rig.ask(SetAside(SET, Epoch(1), ME))
+    assert isinstance(empty, SetOpened) and (empty.log_end, empty.damage) == (0, "")
+    assert rig.append_ok(frame(1)) == 1
