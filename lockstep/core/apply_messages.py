@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lockstep.core.content import Content, priorities_of, size_of, size_of_all
 from lockstep.core.deaths import DeathReason, Deaths, died_again
@@ -42,6 +42,13 @@ if TYPE_CHECKING:
     from lockstep.core.queues import Queue, Removed
     from lockstep.core.set_state import SetState
 
+    Batches = list[tuple[Queue, Sequence[QueuePosition]]]
+    """What queues got."""
+    References = list[tuple[int, int]] | tuple[int, int]
+    """(durable, transient) of each message of a batch; a single pair where all have the same."""
+    Enqueued = tuple[Batches, References]
+    """What each queue got, and how many references each message got: these are for the caller to count."""
+
 
 _QUEUES = attrgetter("queues")
 QUEUE_COST = 3
@@ -58,8 +65,8 @@ as some."""
 def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None = None) -> list[Share]:
     """How a batch, of at least one message, is spread over queues."""
     if alike is not None:
-        size = sum(alike.sizes)
-        return [Share(queue, None, len(messages), size) for queue in alike.queues]
+        count, size = len(alike.sizes), sum(alike.sizes)
+        return [Share(queue, None, count, size) for queue in alike.queues]
     assert not isinstance(messages, PackedMessages), "what is packed is alike"
     queues = messages[0].queues
     if len(messages) == 1:
@@ -104,14 +111,6 @@ def shares_in(state: SetState, buffer: TxBuffer, operation: PublishOperation) ->
     return shares
 
 
-class Enqueued(NamedTuple):
-    """What `enqueue` did."""
-
-    batches: list[tuple[Queue, Sequence[QueuePosition]]]
-    references: list[tuple[int, int]] | tuple[int, int]
-    """(durable, transient) references that each message got; a single pair where all got the same."""
-
-
 def enqueue(
     state: SetState,
     shares: Sequence[Share],
@@ -119,10 +118,12 @@ def enqueue(
     ids: Sequence[MessageId],
     is_durable: bool,
 ) -> Enqueued:
-    """Put a batch into those of its queues that there are. References are for the caller to count."""
-    batches: list[tuple[Queue, Sequence[QueuePosition]]] = []
-    if all(share.places is None for share in shares):
-        durable = transient = 0
+    """Put a batch into those of its queues that there are. Answers what each queue got, and how many (durable, transient)
+    references each message, a single pair where all got the same: these are for the caller to count.
+    """
+    batches: Batches = []
+    if not shares or shares[0].places is None:
+        durable = 0
         for share in shares:
             queue = state.queues.by_id.get(share.queue)
             if queue is not None:
@@ -131,14 +132,14 @@ def enqueue(
                     queue.prioritise(positions, share.levels)
                 batches.append((queue, positions))
                 durable += is_durable and queue.is_durable
-                transient += not (is_durable and queue.is_durable)
-        return Enqueued(batches, (durable, transient))
+        return batches, (durable, len(batches) - durable)
     references = [(0, 0)] * len(ids)
     for share in shares:
         queue = state.queues.by_id.get(share.queue)
         if queue is None:
             continue
-        places = share.places if share.places is not None else range(len(ids))
+        places = share.places
+        assert places is not None, "all shares of a batch are of all of it, or none is"
         chosen = [positions[number] for number in places]
         queue.append(chosen, [ids[number] for number in places], share.size, is_durable)
         if share.levels is not None:
@@ -148,7 +149,7 @@ def enqueue(
         for number in places:
             had = references[number]
             references[number] = (had[0] + more[0], had[1] + more[1])
-    return Enqueued(batches, references)
+    return batches, references
 
 
 def enqueue_in_steps(
@@ -159,20 +160,18 @@ def enqueue_in_steps(
     is_durable: bool,
 ) -> Generator[int, None, Enqueued]:
     """The same of many shares, in steps that say what they cost (`Pieces`)."""
-    batches: list[tuple[Queue, Sequence[QueuePosition]]] = []
-    references: list[tuple[int, int]] | tuple[int, int] = (0, 0)
+    batches: Batches = []
+    references: References = (0, 0)
     for begin in range(0, len(shares), SHARES_IN_ONE):
         some = shares[begin : begin + SHARES_IN_ONE]
-        found = enqueue(state, some, positions, ids, is_durable)
-        batches += found.batches
-        references = _together(references, found.references, len(ids))
+        more, counts = enqueue(state, some, positions, ids, is_durable)
+        batches += more
+        references = _together(references, counts, len(ids))
         yield sum([QUEUE_COST if share.places is None else QUEUE_COST + share.length for share in some])
-    return Enqueued(batches, references)
+    return batches, references
 
 
-def _together(
-    some: list[tuple[int, int]] | tuple[int, int], more: list[tuple[int, int]] | tuple[int, int], count: int
-) -> list[tuple[int, int]] | tuple[int, int]:
+def _together(some: References, more: References, count: int) -> References:
     """The references that so many messages got by two parts of their shares."""
     if isinstance(some, tuple) and isinstance(more, tuple):
         return some[0] + more[0], some[1] + more[1]
@@ -245,13 +244,14 @@ def publish_at_once(
     ids: Sequence[MessageId],
     messages: Sequence[Message] | PackedMessages,
     is_durable: bool,
-) -> list[tuple[Queue, Sequence[QueuePosition]]]:
+) -> Batches:
     """Put messages, which no transaction holds, into those of their queues that there are; answers what each queue got."""
     if len(shares) > 1:
         state.spread += len(shares) - 1
-    found = enqueue(state, shares, positions, ids, is_durable)
-    _keep(state, found, shares, ids, messages)
-    return found.batches
+    batches, references = enqueue(state, shares, positions, ids, is_durable)
+    if batches:
+        _keep(state, references, shares, ids, messages)
+    return batches
 
 
 def _publish_in_steps(
@@ -263,26 +263,26 @@ def _publish_in_steps(
     is_durable: bool,
 ) -> Iterator[int]:
     """The same of many shares, whose queues there are, in steps that say what they cost (`Pieces`); the listener hears of it."""
-    found = yield from enqueue_in_steps(state, shares, positions, ids, is_durable)
-    _keep(state, found, shares, ids, messages)
+    batches, references = yield from enqueue_in_steps(state, shares, positions, ids, is_durable)
+    if batches:
+        _keep(state, references, shares, ids, messages)
     if state.listener is not None:
-        for queue, given in found.batches:
+        for queue, given in batches:
             state.tell(state.listener.enqueued, queue, given)
     yield len(ids)
 
 
 def _keep(
     state: SetState,
-    found: Enqueued,
+    references: References,
     shares: Sequence[Share],
     ids: Sequence[MessageId],
     messages: Sequence[Message] | PackedMessages,
 ) -> None:
     """The contents of what has been put into queues."""
-    batches, references = found
     if isinstance(references, tuple):
-        if batches:
-            state.contents.add(ids, messages, *references, _total_size(shares, messages))
+        durable, transient = references
+        state.contents.add(ids, messages, durable, transient, _total_size(shares, messages))
         return
     assert not isinstance(messages, PackedMessages), "what is packed gets the same references"
     for message_id, message, counts in zip(ids, messages, references, strict=True):

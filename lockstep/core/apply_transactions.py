@@ -102,7 +102,7 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
         return Reply(value=outcome.state) if is_repeated else refused(outcome)
     if record.commit_when_prepared:
         _end(state, index, buffer, transition, record.xid, NOTHING_TO_COMMIT if record.is_read_only else 0)
-        return Reply(value=XaStatus.OK) if record.xid else reply_to_commit(index, record)
+        return Reply(value=XaStatus.OK) if record.xid else Reply(value=said_of_commit(index, record))
     branch = state.transactions.identify(buffer, record.xid)
     branch.advance(transition)
     state.transactions.note_prepared(branch)
@@ -114,9 +114,9 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
     return Reply(value=XaStatus.OK)
 
 
-def reply_to_commit(index: LogIndex, record: Prepare) -> Reply:
+def said_of_commit(index: LogIndex, record: Prepare) -> int:
     """Of a TX that has committed: where it did if its command has begun others: their indexes are right before that."""
-    return Reply(value=index if record.begun else TransactionState.COMMITTED)
+    return index if record.begun else TransactionState.COMMITTED
 
 
 def apply_commit(state: SetState, index: LogIndex, epoch: Epoch, record: Commit, is_durable: bool) -> Reply:
@@ -188,7 +188,7 @@ def _ending(state: SetState, index: LogIndex, buffer: TxBuffer, outcome: Outcome
     else:
         yield from _give_back_counted(state, buffer)
     _removed(state, buffer)
-    _tell_outcome(state, buffer.key, outcome)
+    tell_outcome(state, buffer.key, outcome)
     if state.unfinished is not None or len(buffer.operations) > ENDED_IN_ONE:
         yield from emptied(buffer.shares)
         yield from _let_go_of_operations(buffer)
@@ -204,13 +204,8 @@ def _let_go_of_operations(buffer: TxBuffer) -> Iterator[int]:
         yield from emptied(parts.pop(), cost_of)
 
 
-def record_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> None:
+def tell_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> None:
     """A transaction has ended."""
-    state.outcomes.record(key, outcome)
-    _tell_outcome(state, key, outcome)
-
-
-def _tell_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> None:
     if state.listener is not None:
         state.tell(state.listener.transaction_ended, key, outcome)
 

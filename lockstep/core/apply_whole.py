@@ -11,12 +11,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import SHARES_AT_ONCE, ids_of, publish_at_once, shares_of
-from lockstep.core.apply_transactions import Effects, record_outcome, reply_to_commit
+from lockstep.core.apply_transactions import Effects, said_of_commit, tell_outcome
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, TransactionKey, positions_from
 from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import PackedMessages, messages_of
 from lockstep.core.records import AppliedRecord, Dequeue, Message, PackedPublish, Prepare, Publish
-from lockstep.core.reply import DONE, Reply
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.tx_buffer import Share
 
@@ -48,10 +47,10 @@ def stretch(records: Sequence[AppliedAt], begin: int) -> tuple[int, bool]:
     return len(records), False
 
 
-def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> list[Reply] | None:
-    """Apply the operations of a transaction and its commit; answers what each record says to its command. None, and nothing is
-    done: it is to be applied record by record, for it is a branch, has done more before or has ended, or it publishes to many
-    queues.
+def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> list[int] | None:
+    """Apply the operations of a transaction and its commit; answers the value that each record says to its command, if any.
+    None, and nothing is done: it is to be applied record by record, for it is a branch, has done more before or has ended, or it
+    publishes to many queues.
     """
     index, prepare, _ = records[-1]
     assert isinstance(prepare, Prepare)
@@ -60,55 +59,61 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
         return None
     if len(records) == 2 and isinstance(records[0][1], _PUBLISHES):
         return _publish_alone(state, records[0], index, prepare)
+    values: list[int] = []
+    dequeues: list[tuple[Dequeue, bool]] = []
     publishes: list[tuple[int, LogIndex, Sequence[Message] | PackedMessages, list[Share], bool]] = []
-    said: dict[LogIndex, Reply] = {}
-    for at, record, is_durable in records:
-        if isinstance(record, _PUBLISHES) and (messages := messages_of(record)):
-            shares = shares_of(messages, record.alike)
-            if len(shares) > SHARES_AT_ONCE:
-                return None
-            publishes.append((record.ordinal, at, messages, shares, is_durable))
-            said[at] = Reply(value=sum([share.length for share in shares]))
+    for at, record, is_durable in records[:-1]:
+        if isinstance(record, Dequeue):
+            dequeues.append((record, is_durable))
+            values.append(len(record.positions))
+            continue
+        assert isinstance(record, _PUBLISHES)
+        messages = messages_of(record)
+        shares = shares_of(messages, record.alike) if messages else []
+        if len(shares) > SHARES_AT_ONCE:
+            return None
+        publishes.append((record.ordinal, at, messages, shares, is_durable))
+        values.append(0 if record.command is None else sum([share.length for share in shares]))
     _begin(state, key)
     effects = Effects(state)
-    replies: list[Reply] = []
-    for at, record, is_durable in records:
-        if isinstance(record, _PUBLISHES):
-            replies.append(said.get(at, DONE))
-        elif isinstance(record, Dequeue):
-            queue = state.queues.by_id.get(record.queue)
-            if queue is not None:
-                free: Sequence[QueuePosition] = record.positions
-                if queue.locks.pages and (locked := queue.locks.among(free)):
-                    free = [each for each in free if each not in locked]
-                effects.dequeue(queue, free, record.reason, is_durable)
-            replies.append(Reply(value=len(record.positions)))
+    for taken, is_durable in dequeues:
+        queue = state.queues.by_id.get(taken.queue)
+        if queue is not None:
+            free: Sequence[QueuePosition] = taken.positions
+            if queue.locks.pages and (locked := queue.locks.among(free)):
+                free = [each for each in free if each not in locked]
+            effects.dequeue(queue, free, taken.reason, is_durable)
     for ordinal, at, messages, shares, is_durable in sorted(publishes, key=_BY_ORDINAL):
         ids, positions = ids_of(at, ordinal, len(messages)), positions_from(index, ordinal, len(messages))
         effects.enqueued(publish_at_once(state, shares, positions, ids, messages, is_durable))
     effects.tell(key)
-    record_outcome(state, key, Outcome(TransactionState.COMMITTED, 0, index))
-    replies.append(reply_to_commit(index, prepare))
-    return replies
+    outcome = Outcome(TransactionState.COMMITTED, 0, index)
+    state.outcomes.record(key, outcome)
+    tell_outcome(state, key, outcome)
+    values.append(said_of_commit(index, prepare))
+    return values
 
 
-def _publish_alone(state: SetState, only: AppliedAt, index: LogIndex, prepare: Prepare) -> list[Reply] | None:
+def _publish_alone(state: SetState, only: AppliedAt, index: LogIndex, prepare: Prepare) -> list[int] | None:
     """The same where one publish is all there is, as it mostly is."""
     at, record, is_durable = only
     assert isinstance(record, _PUBLISHES)
     messages = messages_of(record)
     count, ordinal = len(messages), record.ordinal
-    shares = shares_of(messages, record.alike) if messages else []
+    shares = shares_of(messages, record.alike) if count else []
     if len(shares) > SHARES_AT_ONCE:
         return None
     _begin(state, prepare.transaction)
     ids, positions = ids_of(at, ordinal, count), positions_from(index, ordinal, count)
     batches = publish_at_once(state, shares, positions, ids, messages, is_durable)
+    outcome = Outcome(TransactionState.COMMITTED, 0, index)
+    state.outcomes.record(prepare.transaction, outcome)
     if state.listener is not None:
         for queue, given in batches:
             state.tell(state.listener.enqueued, queue, given)
-    record_outcome(state, prepare.transaction, Outcome(TransactionState.COMMITTED, 0, index))
-    return [Reply(value=sum([share.length for share in shares])), reply_to_commit(index, prepare)]
+        tell_outcome(state, prepare.transaction, outcome)
+    said = 0 if record.command is None else sum([share.length for share in shares])
+    return [said, said_of_commit(index, prepare)]
 
 
 def _is_new(state: SetState, epoch: Epoch, key: TransactionKey) -> bool:

@@ -17,11 +17,17 @@ class ContentRun:
 
     def __init__(self, first: int, messages: Sequence[Content] | PackedMessages, size: int) -> None:
         self.first = first
-        self.packed = messages if isinstance(messages, PackedMessages) else None
+        self.packed: PackedMessages | None = None
         """All of them, if they are together still; None: `_contents` has them."""
-        self._contents: list[Content | None] = [] if isinstance(messages, PackedMessages) else list(messages)
+        self._contents: list[Content | None] = []
         """By id, from `first` on; None where one is gone."""
-        self.count = self.left = len(messages)
+        if isinstance(messages, PackedMessages):
+            self.packed = messages
+            self.count = len(messages.alike.sizes)
+        else:
+            self._contents += messages
+            self.count = len(messages)
+        self.left = self.count
         self.resident_bytes = size
 
     @classmethod

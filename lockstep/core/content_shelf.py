@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lockstep.core.content import Content
 from lockstep.core.content_runs import ContentRun, resident_bytes
-from lockstep.core.ids import ORDINAL_BITS, LogIndex, MessageId, index_of, place
+from lockstep.core.ids import ORDINAL_BITS, MessageId, index_of, place
 from lockstep.core.packed_messages import PackedMessages
 from lockstep.core.taking_apart import cost_of_bytes, emptied
 
@@ -31,7 +31,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.single: dict[MessageId, Content] = {}
-        self.runs: dict[LogIndex, ContentRun] = {}
+        self.runs: dict[int, ContentRun] = {}
         """By the index of the record that brought them."""
         self.references: dict[MessageId, tuple[int, int]] = {}
         """(durable, transient) references; absent means `_DURABLE`, which nearly all have."""

@@ -10,7 +10,7 @@ from lockstep.core.captures import Captures
 from lockstep.core.content import Content, DroppedMessage, priorities_of, size_of, size_of_all, without_body
 from lockstep.core.content_runs import ContentRun
 from lockstep.core.content_shelf import SHELF_BITS, Shelf
-from lockstep.core.ids import MessageId, index_of
+from lockstep.core.ids import ORDINAL_BITS, MessageId, index_of
 from lockstep.core.items import Changes
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages
 from lockstep.core.records import Message
@@ -131,7 +131,7 @@ class Contents:
         if shelf is None or self._captures.of_contents:
             shelf = self._shelf_for(first)
         if count >= RUN_MIN and type(ids) is range:
-            shelf.runs[index_of(first)] = ContentRun(first, messages, size)
+            shelf.runs[first >> ORDINAL_BITS] = ContentRun(first, messages, size)
         else:
             assert not isinstance(messages, PackedMessages), "one alone is not packed"
             shelf.single.update(zip(ids, messages, strict=True))
@@ -228,26 +228,28 @@ class Contents:
         if self._changes.listener is not None:
             self._changes.listener.messages_changed(ids)
         shelves, captures = self.shelves, self._captures
-        run = self._run_of(ids[0]) if type(ids) is range and ids else None
-        if run is None:
-            for message_id in ids:
-                number = message_id >> SHELF_BITS
+        if type(ids) is range and ids:
+            first, count = ids.start, len(ids)
+            number, index = first >> SHELF_BITS, first >> ORDINAL_BITS
+            shelf = shelves[number]
+            run = shelf.runs.get(index)
+            if run is not None:
                 if captures.of_contents:
-                    captures.shelf_changes(number, shelves[number])
-                self._remove(number, shelves[number], message_id)
-            return
-        number = run.first >> SHELF_BITS
-        shelf = shelves[number]
-        if captures.of_contents:
-            captures.shelf_changes(number, shelf)
-        self._length -= len(ids)
-        if run.left == len(ids):
-            del shelf.runs[index_of(ids[0])]
-            self.resident_bytes -= run.resident_bytes
-            if not shelf.runs and not shelf.single:
-                del shelves[number]
-        else:
-            self.resident_bytes -= run.remove(ids[0] - run.first, ids[-1] + 1 - run.first)
+                    captures.shelf_changes(number, shelf)
+                self._length -= count
+                if run.left != count:
+                    self.resident_bytes -= run.remove(first - run.first, ids.stop - run.first)
+                    return
+                del shelf.runs[index]
+                self.resident_bytes -= run.resident_bytes
+                if not shelf.runs and not shelf.single:
+                    del shelves[number]
+                return
+        for message_id in ids:
+            number = message_id >> SHELF_BITS
+            if captures.of_contents:
+                captures.shelf_changes(number, shelves[number])
+            self._remove(number, shelves[number], message_id)
 
     def _remove(self, number: int, shelf: Shelf, message_id: MessageId) -> None:
         """A content goes that nothing refers to; a shelf goes with its last."""

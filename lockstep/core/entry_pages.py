@@ -14,7 +14,7 @@ from lockstep.core.ids import MessageId, QueuePosition
 
 PAGE_ENTRIES = 4096
 """Runs, or entries that are kept one by one, with which a page counts as full: a look through it is a millisecond's work."""
-_SLACK = 64
+SLACK = 64
 """Positions without an entry that a page's order may keep beyond the number of entries: removing stays O(1) amortised."""
 
 Piece = tuple[Sequence[QueuePosition], Sequence[MessageId]]
@@ -41,7 +41,7 @@ class EntryPage:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.single or self.runs)
+        return not (self.single or self.runs.by_index)
 
     def skip_gone(self) -> None:
         """Move `start` to the first entry. O(1) amortised."""
@@ -53,19 +53,17 @@ class EntryPage:
             start += 1
         self.start = start
 
-    def trim(self) -> None:
-        """Clear away what is gone, if that is much."""
-        order = self.order
-        if len(order) > 2 * (len(self.single) + len(self.runs)) + _SLACK:
-            self.skip_gone()
-            # Mostly what was in front is gone, and nobody needs to look at the rest.
-            del order[: self.start]
-            self.start = 0
-            if len(order) > 2 * (len(self.single) + len(self.runs)) + _SLACK:
-                single = self.single
-                self.order = [
-                    each for each in order if (each.left if isinstance(each, EntryRun) else each in single)
-                ]
+    def trim(self, elements_max: int) -> None:
+        """Clear away what is gone in front, and all of it if more elements than these are left then."""
+        self.skip_gone()
+        # Mostly what was in front is gone, and nobody needs to look at the rest.
+        del self.order[: self.start]
+        self.start = 0
+        if len(self.order) > elements_max:
+            single = self.single
+            self.order = [
+                each for each in self.order if (each.left if isinstance(each, EntryRun) else each in single)
+            ]
 
     def clear(self) -> None:
         """Nothing is left."""
@@ -75,9 +73,9 @@ class EntryPage:
 
     def positions(self, start: int, limit: int | None, found: list[QueuePosition]) -> None:
         """Add positions from `start` on, ascending, until `limit` are found."""
-        single, order, runs = self.single, self.order, self.runs
+        single, order, has_runs = self.single, self.order, bool(self.runs.by_index)
         place = max(self.start, bisect_left(order, start)) if start else self.start
-        if not runs and limit is None:
+        if not has_runs and limit is None:
             found += [position for position in order[place:] if position in single]
             return
         while place < len(order) and (limit is None or len(found) < limit):
@@ -85,7 +83,7 @@ class EntryPage:
             if type(element) is EntryRun:
                 found += element.positions(start, limit and limit - len(found))
                 place += 1
-            elif runs:
+            elif has_runs:
                 if element in single:
                     found.append(element)
                 place += 1
@@ -101,7 +99,7 @@ class EntryPage:
         Whoever goes through the pieces may take out each as it comes.
         """
         single, runs = self.single, self.runs
-        if not runs:
+        if not runs.by_index:
             found = [position for position in positions if position in single]
             if found:
                 yield None, found if len(set(found)) == len(found) else list(dict.fromkeys(found))

@@ -5,10 +5,10 @@ record. Whether an entry is kept alone or in a run is nobody's business but the 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import filterfalse, islice
 
-from lockstep.core.ids import LogIndex, QueuePosition, index_of, neighbours
+from lockstep.core.ids import ORDINAL_BITS, QueuePosition, neighbours
 
 
 class EntryRun:
@@ -17,7 +17,7 @@ class EntryRun:
     __slots__ = ("_gone", "end", "first", "left", "shift", "size")
 
     def __init__(self, positions: range, shift: int, size: int) -> None:
-        self.first = QueuePosition(positions.start)
+        self.first: QueuePosition = positions.start  # type: ignore[assignment]
         """The first that is left."""
         self.end = positions.stop
         """Behind the last one."""
@@ -82,22 +82,16 @@ class EntryRun:
 class EntryRuns:
     """The runs of one queue."""
 
-    __slots__ = ("_by_index",)
+    __slots__ = ("by_index",)
 
     def __init__(self) -> None:
-        self._by_index: dict[LogIndex, list[EntryRun]] = {}
-        """Ascending, by the index of the record that made them visible: more than one if its transaction published in parts."""
-
-    def __len__(self) -> int:
-        """Records, of which each has one run at least."""
-        return len(self._by_index)
-
-    def __iter__(self) -> Iterator[EntryRun]:
-        return (run for runs in self._by_index.values() for run in runs)
+        self.by_index: dict[int, list[EntryRun]] = {}
+        """Ascending, by the index of the record that made them visible: more than one if its transaction published in parts. Only
+        this changes it; others ask it whether there are any, and of how many records."""
 
     def find(self, position: QueuePosition) -> EntryRun | None:
         """The run that has this position, which is not gone."""
-        runs = self._by_index.get(index_of(position))
+        runs = self.by_index.get(position >> ORDINAL_BITS)
         if runs is None:
             return None
         place = 0 if len(runs) == 1 else bisect_left(runs, position)
@@ -108,15 +102,15 @@ class EntryRuns:
 
     def add(self, run: EntryRun) -> None:
         """One behind all others."""
-        self._by_index.setdefault(index_of(run.first), []).append(run)
+        self.by_index.setdefault(run.first >> ORDINAL_BITS, []).append(run)
 
     def remove(self, run: EntryRun) -> None:
         """All of it is gone."""
-        index = index_of(run.first)
-        run.left, run.first = 0, QueuePosition(run.end)
-        runs = self._by_index[index]
+        index = run.first >> ORDINAL_BITS
+        run.left, run.first = 0, run.end  # type: ignore[assignment]
+        runs = self.by_index[index]
         if len(runs) == 1:
-            del self._by_index[index]
+            del self.by_index[index]
         else:
             runs.remove(run)
 

@@ -40,22 +40,19 @@ class LogOutline(NamedTuple):
 class EpochTable:
     """The epochs of one log, in a state or over a journal. Lives as long as what it describes, which alone changes it."""
 
-    __slots__ = ("_epochs", "_firsts", "_reigns", "last_reign")
+    __slots__ = ("_epochs", "_firsts", "_reigns", "last", "last_reign")
 
     def __init__(self, entries: Iterable[tuple[Epoch, LogIndex]] = (), reigns: Reigns = ()) -> None:
         self._epochs: list[Epoch] = []
         self._firsts: list[LogIndex] = []
         self._reigns: dict[Epoch, int] = {}
+        self.last = Epoch(0)
+        """The highest epoch seen; 0 before the first frame."""
         self.last_reign = UNKNOWN_REIGN
-        """Of the last epoch."""
+        """Of that one."""
         for epoch, first in entries:
             self.observe(epoch, first)
         self.learn(reigns)
-
-    @property
-    def last(self) -> Epoch:
-        """The highest epoch seen; 0 before the first frame."""
-        return self._epochs[-1] if self._epochs else Epoch(0)
 
     @property
     def entries(self) -> list[tuple[Epoch, LogIndex]]:
@@ -73,17 +70,17 @@ class EpochTable:
     def observe(self, epoch: Epoch, index: LogIndex, reign: int = UNKNOWN_REIGN) -> bool:
         """Told of a record or frame at `index`; answers whether a new epoch began with it. A lower epoch is our own bug."""
         if self._epochs:
-            if epoch == self._epochs[-1]:
+            if epoch == self.last:
                 if reign != self.last_reign and not self.last_reign:
                     self._reigns[epoch] = self.last_reign = reign
                 return False
-            assert epoch > self._epochs[-1], f"epoch {epoch} at {index} behind epoch {self._epochs[-1]}"
+            assert epoch > self.last, f"epoch {epoch} at {index} behind epoch {self.last}"
             assert index > self._firsts[-1], (
                 f"epoch {epoch} at {index} overlaps the one from {self._firsts[-1]}"
             )
         self._epochs.append(epoch)
         self._firsts.append(index)
-        self.last_reign = reign
+        self.last, self.last_reign = epoch, reign
         if reign:
             self._reigns[epoch] = reign
         return True
@@ -122,6 +119,7 @@ class EpochTable:
         for epoch in self._epochs[place:]:
             self._reigns.pop(epoch, None)
         del self._epochs[place:], self._firsts[place:]
+        self.last = self._epochs[-1] if self._epochs else Epoch(0)
         self.last_reign = self._reigns.get(self.last, UNKNOWN_REIGN)
 
     def __eq__(self, other: object) -> bool:

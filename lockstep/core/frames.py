@@ -227,7 +227,11 @@ def _decode(
         transient = decode(frame.transient) if frame.transient else []
     except msgspec.MsgspecError as error:
         raise BadFrame(f"frame {first}..{last}: {error}") from error
-    records = [(LogIndex(first + offset), record, True) for offset, record in durable]
+    # Without a call for each that names its type.
+    records: list[tuple[LogIndex, _Record, bool]] = [
+        (first + offset, record, True)  # type: ignore[misc]
+        for offset, record in durable
+    ]
     if transient:
         records += [(LogIndex(first + offset), record, False) for offset, record in transient]
         records.sort(key=itemgetter(0))

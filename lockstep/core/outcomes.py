@@ -67,14 +67,18 @@ class Outcomes:
 
     def __contains__(self, key: TransactionKey) -> bool:
         page = self._ordinary.pages.get(key[0] >> PAGE_BITS)
-        return (page is not None and key in page) or key in self._heuristic or key in self._late
+        if page is not None and key in page:
+            return True
+        return (key in self._heuristic or key in self._late) if self._heuristic or self._late else False
 
     def __len__(self) -> int:
         return len(self._ordinary) + len(self._heuristic) + len(self._late)
 
     def record(self, key: TransactionKey, outcome: Outcome) -> None:
         """Keep the outcome of a transaction that has none yet."""
-        assert key not in self._heuristic and key not in self._late, f"transaction {key} ended twice"
+        assert not (self._heuristic or self._late) or (
+            key not in self._heuristic and key not in self._late
+        ), f"transaction {key} ended twice"
         if outcome.xid or outcome.state in HEURISTICS:
             self._keep(key, outcome)
         else:

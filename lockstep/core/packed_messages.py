@@ -32,15 +32,12 @@ def alike_of(messages: Sequence[Message], sizes: Iterable[int], are_alike: bool 
     return Alike(first.queues, first.is_durable, tuple(sizes))
 
 
-class PackedMessages:
+class PackedMessages(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Messages that are alike, as their record has them, or without their bodies."""
 
-    __slots__ = ("alike", "encoded")
-
-    def __init__(self, alike: Alike, encoded: bytes | None) -> None:
-        self.alike = alike
-        self.encoded = encoded
-        """MessagePack, an array of `Message`; None: the bodies are away, and nobody will ask for them."""
+    alike: Alike
+    encoded: bytes | None
+    """MessagePack, an array of `Message`; None: the bodies are away, and nobody will ask for them."""
 
     def __len__(self) -> int:
         return len(self.alike.sizes)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from operator import lt
 
-from lockstep.core.entry_pages import Element, EntryPage, Pairs, Piece, first_of, last_of
+from lockstep.core.entry_pages import SLACK, Element, EntryPage, Pairs, Piece, first_of, last_of
 from lockstep.core.entry_runs import EntryRun
 from lockstep.core.ids import LogIndex, MessageId, QueuePosition, index_of
 from lockstep.core.ids import place as position_at
@@ -55,7 +55,7 @@ class QueueEntries:
     def present(self, positions: Iterable[QueuePosition]) -> list[QueuePosition]:
         """Those of these positions that are there, in their order."""
         pages = self._pages
-        if len(pages) == 1 and not pages[0].runs:
+        if len(pages) == 1 and not pages[0].runs.by_index:
             single = pages[0].single
             return [position for position in positions if position in single]
         by_page = self._by_page(tuple(positions))
@@ -235,10 +235,10 @@ class QueueEntries:
 
     def _trim(self, page: EntryPage) -> None:
         """Some entries of a page have been taken out."""
-        if page.single and len(page.order) <= 2 * len(page.single):
-            return  # Nearly always.
-        if not page.is_empty:
-            page.trim()
+        left = len(page.single) + len(page.runs.by_index)
+        if left:
+            if len(page.order) > 2 * left + SLACK:
+                page.trim(2 * left + SLACK)
         elif len(self._pages) == 1:
             page.clear()
             page.first = self._firsts[0] = 0

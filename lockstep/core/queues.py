@@ -8,7 +8,8 @@ open or prepared transactions. Contents are elsewhere (`Contents`); an entry is 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
-from typing import NamedTuple
+
+import msgspec
 
 from lockstep.core.amqp.annotations import combined
 from lockstep.core.content import Content
@@ -29,13 +30,13 @@ RESTORED_IN_ONE = 500
 _WHOLE = {Message}
 
 
-class Removed(NamedTuple):
+class Removed(msgspec.Struct, gc=False):
     """What `Queue.remove` took out."""
 
-    positions: list[QueuePosition]
-    durable: list[Sequence[MessageId]]
+    positions: list[QueuePosition] = []
+    durable: list[Sequence[MessageId]] = []
     """Contents that lost a durable reference, in batches."""
-    transient: list[Sequence[MessageId]]
+    transient: list[Sequence[MessageId]] = []
 
 
 class Queue(QueueEntries):
@@ -45,6 +46,7 @@ class Queue(QueueEntries):
         "_captures",
         "_changes",
         "_contents",
+        "_said",
         "annotations",
         "bytes",
         "deaths",
@@ -95,6 +97,8 @@ class Queue(QueueEntries):
         """Of entries that have another than the default one; None: there is no such entry."""
         self.locks: PositionTable[TransactionKey] = PositionTable()
         """Entries that a transaction will remove when it commits."""
+        self._said = self.delivery_counts, self.expiries, self.deaths, self.annotations, self.locks
+        """What goes with an entry."""
         self.bytes = 0
         """Of properties and bodies of all entries."""
         self.reserved_length = 0
@@ -159,10 +163,10 @@ class Queue(QueueEntries):
         self.length += len(positions)
         self.bytes += size
         if self.is_durable:
-            if is_durable:
-                self._tell(positions)
-            else:
+            if not is_durable:
                 self.transient_positions.say(positions, None)
+            elif self._changes.listener is not None:
+                self._tell(positions)
 
     def prioritise(self, positions: Sequence[QueuePosition], levels: Sequence[int]) -> None:
         """Entries that were just added have these priorities, one of which at least is not the default one."""
@@ -177,7 +181,7 @@ class Queue(QueueEntries):
         """
         if self._captures.of_entries:
             self._captures.entries_change(self, positions)
-        removed = Removed([], [], [])
+        removed = Removed()
         marked = self.transient_positions
         if not self.is_durable:
             self._take_out(positions, False, removed)
@@ -190,9 +194,9 @@ class Queue(QueueEntries):
                 if is_marked or is_durable:
                     self._take_out(tuple(alike), not is_marked, removed)
             marked.remove(removed.positions)
-        for side in (self.delivery_counts, self.expiries, self.deaths, self.annotations, self.locks):
-            if side.pages:
-                side.remove(removed.positions)
+        for said in self._said:
+            if said.pages:
+                said.remove(removed.positions)
         if self.priorities is not None:
             self.priorities.remove(removed.positions)
             if not self.priorities:
@@ -218,7 +222,7 @@ class Queue(QueueEntries):
                 self.bytes -= size
                 removed.positions.extend(piece)
                 (removed.durable if are_durable else removed.transient).append(ids)
-                if are_durable:
+                if are_durable and self._changes.listener is not None:
                     self._tell(piece)
             self._trim(page)
 
@@ -240,15 +244,8 @@ class Queue(QueueEntries):
     def take_apart(self) -> Iterator[int]:
         """As of its entries, and what is said of them."""
         yield from super().take_apart()
-        for side in (
-            self.transient_positions,
-            self.delivery_counts,
-            self.expiries,
-            self.deaths,
-            self.annotations,
-            self.locks,
-        ):
-            yield from side.take_apart()
+        for said in (self.transient_positions, *self._said):
+            yield from said.take_apart()
         if self.priorities is not None:
             yield from self.priorities.take_apart()
 

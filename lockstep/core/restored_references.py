@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from lockstep.core.content_shelf import SHELF_BITS, Shelf
 from lockstep.core.contents import Contents
-from lockstep.core.ids import LogIndex, MessageId, index_of
+from lockstep.core.ids import MessageId, index_of
 from lockstep.core.taking_apart import emptied
 
 _TABLE_COST = 10
@@ -22,7 +22,7 @@ class _Uncounted:
 
     def __init__(self, shelf: Shelf) -> None:
         self.single = set(shelf.single)
-        self.runs: dict[LogIndex, MessageId | set[MessageId]] = {
+        self.runs: dict[int, MessageId | set[MessageId]] = {
             index: MessageId(run.first) for index, run in shelf.runs.items()
         }
         """By record: all from this one on, as long as they are counted in their order."""

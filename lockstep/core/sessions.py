@@ -70,7 +70,8 @@ class Session:
         """Keep the answer of a command; the oldest makes room. Numbers have no gaps: the primary sees to that."""
         self.answers[number] = answer
         self.answers.pop(number - ANSWERS_KEPT, None)
-        self.next_number = max(self.next_number, number + 1)
+        if self.next_number <= number:
+            self.next_number = number + 1
 
     def __repr__(self) -> str:
         return f"Session({self.key}, epoch={self.epoch}, {self.id!r}, next_number={self.next_number})"

@@ -99,19 +99,15 @@ class SetState:
         """To how many queues more than one publishes went, and as much for what records took out, counted or moved, since it
         was counted what that takes."""
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._listener: StateListener | None = None
-        self.listener = listener
+        self.listener: StateListener | None = None
+        """Who is told of what happens while records are applied (`set_listener`)."""
+        self.set_listener(listener)
 
     # --- driving it ---------------------------------------------------------------------------------------------------
 
-    @property
-    def listener(self) -> StateListener | None:
-        """Who is told of what happens while records are applied; may be exchanged between records."""
-        return self._listener
-
-    @listener.setter
-    def listener(self, listener: StateListener | None) -> None:
-        self._listener = listener
+    def set_listener(self, listener: StateListener | None) -> None:
+        """From now on this one is told of what happens; may be done between records."""
+        self.listener = listener
         hears_items = listener is not None and type(listener).items_changed is not StateListener.items_changed
         self.changes.listener = listener if hears_items else None
 
@@ -128,8 +124,8 @@ class SetState:
         header = frame.header
         assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
         records = decode_packed(frame)
-        self._observe(header.epoch, header.first)
-        count = len(records)
+        epoch, count = header.epoch, len(records)
+        self._observe(epoch, header.first)
         place = begin = 0
         while place < count:
             if place - begin >= STEP_RECORDS:
@@ -139,15 +135,15 @@ class SetState:
                 between()
             behind, is_whole = stretch(records, place)
             part = records[place:behind]
-            if not (is_whole and behind - place <= WHOLE_MAX and self.apply_whole(header.epoch, part)):
+            if not (is_whole and behind - place <= WHOLE_MAX and self.apply_whole(epoch, part)):
                 for number, (index, record, is_durable) in enumerate(part, place):
                     if number - begin >= STEP_RECORDS:
                         yield RECORD_COST * (number - begin)
                         begin = number
-                    if type(record) is EpochBegins and self._listener is None:
+                    if type(record) is EpochBegins and self.listener is None:
                         # A state half-way through a frame is shown to nobody. Who listens hears of it by the record, as ever.
                         yield from begin_epoch(self, index, record)
-                    self.apply(index, header.epoch, record, is_durable)
+                    self.apply(index, epoch, record, is_durable)
                     if self.unfinished is not None:
                         yield from self.finish_in_steps()
                     if self.spread >= SPREAD_IN_ONE:
@@ -167,16 +163,18 @@ class SetState:
         """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""
         if self.unfinished is not None:
             self.finish()
-        replies = apply_whole(self, epoch, records)
-        if replies is None:
+        values = apply_whole(self, epoch, records)
+        if values is None:
             return False
         self.applied = records[-1][0]
-        for (index, record, _), reply in zip(records, replies, strict=True):
-            if record.command is not None:
-                session = self.sessions.get(record.command.session)
+        for (index, record, _), value in zip(records, values, strict=True):
+            command = record.command
+            if command is not None:
+                session = self.sessions.by_key.get(command.session)
                 if session is not None:
-                    self._answer(session, record.command.number, Answer(index, *reply))
-        self._call_listener()
+                    self._answer(session, command.number, Answer(index, value=value))
+        if self._calls:
+            self._call_listener()
         return True
 
     def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
@@ -189,11 +187,11 @@ class SetState:
         self.applied = index
         self._observe(epoch, index)
         # A session that this very record closes still hears its answer.
-        session = self.sessions.get(record.command.session) if record.command is not None else None
+        session = self.sessions.by_key.get(record.command.session) if record.command is not None else None
         reply = APPLY[type(record)](self, index, epoch, record, is_durable)
         if session is not None and record.command is not None:
             self._answer(session, record.command.number, Answer(index, *reply))
-        if self.unfinished is None:
+        if self._calls and self.unfinished is None:
             self._call_listener()
 
     def do(self, work: Iterator[int]) -> None:
@@ -234,14 +232,13 @@ class SetState:
 
     def _answer(self, session: Session, number: int, answer: Answer) -> None:
         session.answer(number, answer)
-        if self._listener is not None:
-            self.tell(self._listener.answered, session.key, number, answer)
+        if self.listener is not None:
+            self.tell(self.listener.answered, session.key, number, answer)
 
     def _call_listener(self) -> None:
-        if self._calls:
-            calls, self._calls = self._calls, []
-            for call, arguments in calls:
-                call(*arguments)
+        calls, self._calls = self._calls, []
+        for call, arguments in calls:
+            call(*arguments)
 
     def close_frame(self, header: FrameHeader) -> None:
         """All records of this frame that are to be had were applied: take over its last index, epoch and time.

@@ -8,7 +8,6 @@ in. Each operation has the durability of its record, and the buffer is durable o
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -26,12 +25,12 @@ from lockstep.core.transaction_states import TransactionState, Transition, after
 from lockstep.core.xa import BranchState
 
 
-class Share(NamedTuple):
+class Share(msgspec.Struct, frozen=True, gc=False):
     """What one queue gets of a batch of messages."""
 
     queue: QueueId
     places: list[int] | None
-    """Which of the batch, ascending; None: all."""
+    """Which of the batch, ascending; None: all, as in each other share of the batch."""
     length: int
     size: int
     """Bytes."""

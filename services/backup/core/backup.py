@@ -22,7 +22,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Frames, SubscriptionRefused
-from lockstep.core.store_protocol import Appended, ItemsInstalled, SetOpened
+from lockstep.core.store_protocol import Appended, SetOpened
 from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage, LogStanding
 from services.backup.core.following import Following
 from services.backup.core.own_store import OwnStore
@@ -62,8 +62,8 @@ class BackupCore:
         if copy is not None and copy.is_amid_frame:
             self.memory.pieces.begin(self.memory.apply(None))
         store = StoreWords(set_name, epoch, incarnation)
-        link = PrimaryWords(set_name, epoch, broker, incarnation, first_stream, settings)
-        self._following = Following(self.memory, primary, link, store, settings, standing)
+        self._words = PrimaryWords(set_name, epoch, broker, incarnation, first_stream, settings)
+        self._following = Following(self.memory, primary, self._words, store, settings, standing)
         self._store = OwnStore(epoch, incarnation, self.memory, self._following, store, settings)
 
     @property
@@ -107,7 +107,7 @@ class BackupCore:
     @property
     def stream(self) -> int:
         """Number of the present or last subscription."""
-        return self._following.stream
+        return self._words.stream
 
     @property
     def is_loaded(self) -> bool:
@@ -117,7 +117,7 @@ class BackupCore:
     @property
     def heard_ms(self) -> int:
         """When the primary said something last, on CLOCK_BOOTTIME; 0: never."""
-        return self._following.heard_ms
+        return self._words.heard_ms
 
     @property
     def fenced_at(self) -> Epoch:
@@ -137,47 +137,53 @@ class BackupCore:
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
         memory = self.memory
-        is_urgent = (isinstance(given, PrimarySaid) and isinstance(given.message, Frames)) or (
-            isinstance(given, StoreSaid) and isinstance(given.answer, Appended)
-        )
-        if not is_urgent:
+        # Of every frame come one word of the primary and one of the store: they are told apart at the least cost.
+        if isinstance(given, PrimarySaid):
+            message = given.message
+            if not isinstance(message, Frames):
+                self._following.apply_told()
+            if given.stream == self._words.stream:
+                if message.epoch == self.epoch:
+                    self._following.said(message, now)
+                elif isinstance(message, SubscriptionRefused):
+                    self._following.refused(message, now)
+        elif isinstance(given, StoreSaid):
+            if not isinstance(given.answer, Appended):
+                self._following.apply_told()
+            self._store.said(given.answer, now)
+        else:
             self._following.apply_told()
-        match given:
-            case StoreConnected():
-                self._following.leave()
-                self._store.open()
-            case StoreLost():
-                self._store.lost()
-            case StoreSaid(answer=ItemsInstalled()) if self._store.is_for_this_memory(given.answer):
-                self._following.part_taken(now)
-            case StoreSaid():
-                self._store.said(given.answer, now)
-            case PrimarySaid() if given.stream == self.stream and given.message.epoch == self.epoch:
-                self._following.said(given, now)
-            case PrimarySaid() if given.stream == self.stream and isinstance(
-                given.message, SubscriptionRefused
-            ):
-                self._following.refused(given.message, now)
-            case PrimaryStreamClosed() if given.stream == self.stream:
-                self._following.lost(now)
-            case Tick():
-                self._tick(now)
-            case Woken() if memory.pieces.works:
-                memory.pieces.go_on()
-            case _:
-                pass
-        # Of every frame: what is asked of most is asked here.
+            self._hear(given, now)
+        # What is asked of most is asked here.
         if self._store.loading is not None:
             self._store.take_loaded(now)
         if self._following.has_joined:
             self._following.tell_joined(now)
         if memory.copy is not None and (memory.joining is None or not memory.joining.is_settling):
             memory.copy.bodies.trim(memory.durable_end)
-            if (turns := memory.copy.state.clearing.turns()) is not None:
+            clearing = memory.copy.state.clearing
+            if clearing.queues and (turns := clearing.turns()) is not None:
                 memory.pieces.begin(turns)
         if memory.pieces.works:
             memory.effects += memory.pieces.ask(self.set_name, now)
         return memory.take_effects()
+
+    def _hear(self, given: AnyInput, now: Now) -> None:
+        """All else than words of the primary and of the store."""
+        match given:
+            case StoreConnected():
+                self._following.leave()
+                self._store.open()
+            case StoreLost():
+                self._store.lost()
+            case PrimaryStreamClosed() if given.stream == self.stream:
+                self._following.lost(now)
+            case Tick():
+                self._tick(now)
+            case Woken() if self.memory.pieces.works:
+                self.memory.pieces.go_on()
+            case _:
+                pass
 
     def _tick(self, now: Now) -> None:
         memory = self.memory

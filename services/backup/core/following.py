@@ -13,13 +13,13 @@ from lockstep.core.clock import Now
 from lockstep.core.effects import WakeAt
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import BrokerId, LogIndex
-from lockstep.core.inputs import PrimarySaid
 from lockstep.core.replication import (
     Frames,
     HandedOver,
     SnapshotChunk,
     SubscriptionAccepted,
     SubscriptionRefused,
+    ToBackup,
 )
 from lockstep.core.store_protocol import SetOpened, StateItem
 from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage, LogStanding
@@ -27,6 +27,8 @@ from services.backup.core.joining import Joining
 from services.backup.core.primary_words import PrimaryWords
 from services.backup.core.settings import BackupSettings
 from services.backup.core.store_words import StoreWords
+
+_TAKES_FRAMES = (BackupState.JOINING, BackupState.FOLLOWING)
 
 
 class Following:
@@ -54,11 +56,6 @@ class Following:
         """Memory became whole, and the primary was not told yet."""
         self._told_commit = LogIndex(0)
         """What the primary said is committed and is not applied yet; 0: nothing."""
-
-    @property
-    def stream(self) -> int:
-        """Number of the present or last subscription."""
-        return self._words.stream
 
     def subscribe(self, now: Now) -> None:
         """Memory and disk are at hand: ask the primary for what comes behind them."""
@@ -92,11 +89,15 @@ class Following:
         else:
             memory.retry_ms = now.boottime_ms + self._settings.retry_ms
 
-    def said(self, given: PrimarySaid, now: Now) -> None:
+    def said(self, message: ToBackup, now: Now) -> None:
         """The primary said something in this epoch, on the present stream."""
         self._words.heard(now)
         memory = self._memory
-        match given.message:
+        if isinstance(message, Frames):  # Nearly always.
+            if memory.state in _TAKES_FRAMES:
+                self._take_frames(message)
+            return
+        match message:
             case SubscriptionAccepted() as accepted if memory.state is BackupState.SUBSCRIBING:
                 self._accepted(accepted)
             case SubscriptionRefused() as refused:
@@ -108,15 +109,8 @@ class Following:
                 memory.state is BackupState.JOINING and memory.joining is not None
             ):
                 self._take_chunk(memory.joining, chunk, now)
-            case Frames() as frames if memory.state in (BackupState.JOINING, BackupState.FOLLOWING):
-                self._take_frames(frames)
             case _:
                 pass
-
-    @property
-    def heard_ms(self) -> int:
-        """When the primary said something last, on CLOCK_BOOTTIME; 0: never."""
-        return self._words.heard_ms
 
     # --- the subscription's beginning and end ---
 
@@ -234,16 +228,18 @@ class Following:
             assert memory.joining.is_settling, "frames follow the whole snapshot"
             memory.joining.held.append(given)
             return
-        assert memory.copy is not None
+        copy = memory.copy
+        assert copy is not None
         fresh: list[bytes] = []
+        log_end = copy.log_end
         for durable, transient in given.frames:
-            frame = Frame(check_frame(durable), durable, transient)
-            if frame.header.last <= memory.copy.log_end:
-                continue
-            memory.copy.append(frame)
-            fresh.append(durable)
+            header = check_frame(durable)
+            if header.last > log_end:
+                copy.append(Frame(header, durable, transient))
+                fresh.append(durable)
+                log_end = header.last
         if memory.joining is None:
-            self._told_commit = min(given.commit_index, memory.copy.log_end)
+            self._told_commit = min(given.commit_index, log_end)
         if fresh:
             memory.effects.append(self._store.append(tuple(fresh), given.commit_index))
         else:
@@ -271,7 +267,7 @@ class Following:
     def acknowledge(self, now: Now) -> None:
         """Say how far this replica is durable; while its memory is not whole, only that it lives."""
         memory = self._memory
-        if memory.state in (BackupState.JOINING, BackupState.FOLLOWING):
+        if memory.state in _TAKES_FRAMES:
             log_end = memory.durable_end if memory.joining is None else LogIndex(0)
             memory.effects.append(self._words.acknowledge(log_end, now))
             if self._told_commit:

@@ -16,6 +16,7 @@ from lockstep.core.store_protocol import (
     AnyStoreAnswer,
     Appended,
     Installed,
+    ItemsInstalled,
     SetOpened,
     StateChunk,
     StateLoaded,
@@ -100,14 +101,16 @@ class OwnStore:
 
     # --- what it says ---
 
-    def is_for_this_memory(self, answer: AnyStoreAnswer) -> bool:
-        return answer.incarnation == self._incarnation and answer.epoch == self._epoch
-
     def said(self, answer: AnyStoreAnswer, now: Now) -> None:
         """Take an answer; those to another memory, or in another epoch, are ignored."""
-        if not self.is_for_this_memory(answer):
+        if answer.incarnation != self._incarnation or answer.epoch != self._epoch:
             return
         memory = self._memory
+        if isinstance(answer, Appended):  # Nearly always.
+            if memory.state is not BackupState.OPENING:
+                memory.is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
+                self._durable(answer.log_end, now)
+            return
         match answer:
             case SetOpened():
                 self._opened(answer, now)
@@ -117,8 +120,11 @@ class OwnStore:
             case StateLoaded() if self.loading is not None:
                 self.loading.took_all(answer.log_end)
                 self._load(self.loading)
-            case Appended() | Installed() if memory.state is not BackupState.OPENING:
-                self._durable(answer, now)
+            case Installed() if memory.state is not BackupState.OPENING:
+                memory.is_installing = False
+                self._durable(answer.log_end, now)
+            case ItemsInstalled():
+                self._following.part_taken(now)
             case Truncated():
                 pass
             case StoreRefused():
@@ -195,19 +201,12 @@ class OwnStore:
         if parts := owed.request(self._memory.durable_end):
             self._memory.effects.append(self._words.append(parts, copy.commit_index))
 
-    def _durable(self, answer: Appended | Installed, now: Now) -> None:
+    def _durable(self, log_end: LogIndex, now: Now) -> None:
         memory = self._memory
-        has_more, memory.durable_end = (
-            answer.log_end > memory.durable_end,
-            max(memory.durable_end, answer.log_end),
-        )
         self._watch.took(now)
-        if has_more:
+        if log_end > memory.durable_end:
+            memory.durable_end = log_end
             self._watch.is_well()
-        if isinstance(answer, Appended):
-            memory.is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
-        else:
-            memory.is_installing = False
         if memory.state is BackupState.SENDING and memory.copy and self._owed is not None:
             if memory.durable_end >= memory.copy.log_end:
                 self._ready(now)

@@ -145,7 +145,7 @@ class PrimaryCore:
         self._known_hosts = KnownHosts(self.streams)
         self._names = NameClaims(self.context, self._gate, own.incarnation)
         listener = PrimaryListener(self.context)
-        copy.state.listener = listener
+        copy.state.set_listener(listener)
         self._aftermath = Aftermath(self.context, listener, self.streams, self._names)
         clients = Clients(self.context, self.streams, self._names)
         self.client_hearing = ClientHearing(
@@ -432,7 +432,7 @@ class PrimaryCore:
         self.client_hearing.turn_away_early(reason)
         self._turn_away_held_back(reason)
         self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
-        self.context.state.listener = None
+        self.context.state.set_listener(None)
 
     def _turn_away_held_back(self, reason: str) -> None:
         """Nobody waits for an answer that does not come."""

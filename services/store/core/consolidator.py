@@ -232,7 +232,7 @@ class Consolidator(StateListener):
         if self._state is not state:
             return False
         state.epochs.learn(reigns)
-        state.listener = self
+        state.set_listener(self)
         self._loading = None
         return True
 

@@ -10,7 +10,6 @@ from lockstep.core.frames import Frame, decode_packed
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.invariants import check_invariants
 from lockstep.core.records import DequeueReason, Prepare, Publish
-from lockstep.core.reply import DONE
 from lockstep.core.set_state import SetState
 from tests.unit.lockstep.core.history import SET, Log, bodies, message
 from tests.unit.lockstep.core.test_state_laws import HISTORIES, assert_equal
@@ -104,8 +103,8 @@ def test_one_that_publishes_nothing_commits_all_the_same() -> None:
     key = log.begin()
     log.append(Publish(None, key, 0, ()))
     log.commit(key)
-    replies = apply_whole(state, log.epoch, durable_records(log))
-    assert replies is not None and replies[0] == DONE
+    values = apply_whole(state, log.epoch, durable_records(log))
+    assert values is not None and values[0] == 0
     assert bodies(state.queues.by_name["q"]) == []
     assert state.outcomes.all() == log.state.outcomes.all() != []
 
@@ -113,8 +112,8 @@ def test_one_that_publishes_nothing_commits_all_the_same() -> None:
 def test_no_buffer_is_made_for_it() -> None:
     log, state = a_log()
     records = transaction_of(log)
-    replies = apply_whole(state, log.epoch, records)
-    assert replies is not None and len(replies) == 2
+    values = apply_whole(state, log.epoch, records)
+    assert values is not None and len(values) == 2
     assert bodies(state.queues.by_name["q"]) == [b"new"]
     assert state.transactions.live == {}
     assert state.outcomes.all() == log.state.outcomes.all()

@@ -80,7 +80,7 @@ def test_a_state_whose_items_are_listened_to_is_cleared_at_once() -> None:
             self.keys.update(keys)
 
     log = cleared_in_pieces()
-    log.state.listener = Consolidating()
+    log.state.set_listener(Consolidating())
     filled(log)
     assert not log.state.clearing.queues and len(log.state.contents) == 0
 

@@ -157,7 +157,7 @@ def test_it_is_answered_before_all_is_done_and_heard_behind_it(wired: Log) -> No
     log, calls = log_behind(wired), Calls()
     state = log.state
     session = log.append(OpenSession(None, "s", 0), is_durable=False)
-    state.listener = calls
+    state.set_listener(calls)
     log.append(Publish(CommandRef(SessionKey(session), 1), None, 0, tuple(everywhere(log, b"1"))))
     assert state.unfinished is not None and not calls.enqueues
     opened = state.sessions.get(SessionKey(session))
@@ -182,6 +182,6 @@ def test_what_a_store_writes_down_is_whole_at_once(wired: Log) -> None:
             """Hears of each."""
 
     log = log_behind(wired)
-    log.state.listener = Items()
+    log.state.set_listener(Items())
     publishes(log)
     assert log.state.unfinished is None and lengths(log.state) == MANY

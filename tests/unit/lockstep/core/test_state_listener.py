@@ -165,9 +165,9 @@ def test_what_a_restart_loses_is_heard() -> None:
 
 def test_a_listener_may_come_later_and_go() -> None:
     log, diary = log_with_diary()
-    log.state.listener = None
+    log.state.set_listener(None)
     queue = log.queue("q")
-    log.state.listener = diary
+    log.state.set_listener(diary)
     log.publish(message((queue,)))
     assert diary.told() == [("enqueued", "q", 1)]
     assert log.state.changes.listener is None, "nobody asked for items, so no keys are made"
