@@ -6,7 +6,7 @@ alone: a `prepare` of a transaction whose records were all transient is recorded
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -305,17 +305,27 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator
 def _give_back_counted(state: SetState, buffer: TxBuffer) -> Iterator[int]:
     """A transaction is rolled back: what it had locked has been delivered once more."""
     unlocked: dict[int, tuple[Queue, list[QueuePosition]]] = {}
-    for part in parts_of(buffer.operations):
+    for part in parts_of(buffer.operations, buffer.shares):
         for queue, positions in give_back(state, buffer, part, is_counted=True):
             unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
-        yield sum(map(undoing_cost, part))
+        yield sum([undoing_cost(each) + _more_queues(buffer.shares, each) // 2 for each in part])
     if state.listener is not None:
         for queue, positions in unlocked.values():
             state.tell(state.listener.unlocked, queue, sorted(positions))
 
 
-def parts_of(operations: Sequence[Operation]) -> Iterator[Sequence[Operation]]:
-    """Operations in their order, a few at a time; one that accepts many messages is as many as there have to be."""
+def _more_queues(known: Mapping[LogIndex, Sequence[Share]], operation: Operation) -> int:
+    """For how many queues more than one an operation publishes, if it is known."""
+    return max(0, len(known.get(operation.index, ())) - 1)
+
+
+def parts_of(
+    operations: Sequence[Operation], known: Mapping[LogIndex, Sequence[Share]] | None = None
+) -> Iterator[Sequence[Operation]]:
+    """Operations in their order, a few at a time; one that accepts many messages is as many as there have to be.
+
+    `known`: the shares of those that publish, where each of them takes its time.
+    """
     part: list[Operation] = []
     accepted = 0
     for operation in operations:
@@ -328,6 +338,8 @@ def parts_of(operations: Sequence[Operation]) -> Iterator[Sequence[Operation]]:
             if len(positions) < len(operation.positions):
                 operation = msgspec.structs.replace(operation, positions=positions)
             accepted += len(positions)
+        elif known:
+            accepted += _more_queues(known, operation)
         part.append(operation)
         if accepted >= ENDED_IN_ONE or len(part) >= 2 * ENDED_IN_ONE:
             yield part

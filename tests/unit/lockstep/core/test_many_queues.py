@@ -153,6 +153,23 @@ def most_in_one(state: SetState, steps: Iterator[int]) -> int:
     return most
 
 
+def test_what_many_queues_reserved_is_given_back_by_few_publishes_in_a_step(wired: Log) -> None:
+    log = log_behind(wired)
+    key = log.begin()
+    for _ in range(5):
+        log.publish(*everywhere(log, b"1"), transaction=key)
+    log.rollback(key)
+    log.flush()
+    log.state.finish()
+    state = begun(wired)
+    most, before = 0, 0
+    for _ in chain(state.apply_in_steps(log.frames[0]), (0,)):
+        now = sum(queue.reserved_length for queue in state.queues.by_id.values())
+        most, before = max(most, before - now), now
+    assert before == 0 and 0 < most <= 2 * MANY
+    assert state_hash(state) == state_hash(log.state)
+
+
 def test_it_is_answered_before_all_is_done_and_heard_behind_it(wired: Log) -> None:
     log, calls = log_behind(wired), Calls()
     state = log.state
