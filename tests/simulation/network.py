@@ -79,11 +79,12 @@ class Side:
         self.peer._cut()
 
     def _cut(self) -> None:
-        """Keep a random prefix of what is on its way to this side, then the end."""
+        """Keep a random prefix of what is on its way to this side, or all where that is `kept`, then the end."""
         if self.is_closed:
             return
-        incoming = self._incoming
-        keep = self._network.random.randint(0, len(incoming))
+        incoming, network = self._incoming, self._network
+        is_kept = (self.peer.host, self.host) in network.kept
+        keep = len(incoming) if is_kept else network.random.randint(0, len(incoming))
         has_connect = bool(incoming) and incoming[0] is _CONNECT
         dropped = len(incoming) - max(keep, int(has_connect))
         for _ in range(dropped):
@@ -168,6 +169,8 @@ class Network:
         self.options = options
         self.blocked: set[tuple[str, str]] = set()
         """(from host, to host) pairs that let nothing through. Only asked for membership: its order decides nothing."""
+        self.kept: set[tuple[str, str]] = set()
+        """(from host, to host) pairs of which all arrives that was sent before a crash. Only asked for membership, too."""
         self.slowness: dict[tuple[str, str], float] = {}
         """Factor of the delay of a pair of hosts."""
         self.refusing: set[str] = set()

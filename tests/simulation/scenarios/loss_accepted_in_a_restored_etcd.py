@@ -35,6 +35,8 @@ def play(stage: Stage, case: str) -> None:
     stage.run(1)
     has_etcd = case in (HEARD, RESTARTED)
     stage.cut(C, A, B, "c1", *(() if has_etcd else (ETCD,)))
+    if case == HEARD_LATE:
+        stage.keep(ETCD, C)
     agreed = stage.log_end(C)
     stage.until(lambda: stage.in_sync == {A, B}, what="C out of the set")
     stage.kill(B)

@@ -211,6 +211,10 @@ class Stage:
         """What is held from one host, which has died, to the other never arrives. Without this a part of it may."""
         self.world.network.lose_stalled(self._host(source), self._host(target))
 
+    def keep(self, source: str, target: str) -> None:
+        """What one host sends to the other arrives whenever it is let go, also if the first dies before. Else a part may."""
+        self.world.network.kept.add((self._host(source), self._host(target)))
+
     def cut(self, one: str, *others: str) -> None:
         """Hold everything between one host and the others, both ways."""
         for other in others:
