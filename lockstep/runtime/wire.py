@@ -22,6 +22,8 @@ PIECES_BYTES_MIN = 16 << 10
 """From this size on pieces cost less than a copy."""
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 """Numbers that take no more."""
+_EMPTY = b"\0"
+"""An embedded message without anything in it, behind its tag."""
 _FIELDS_A_STEP, _BYTES_A_STEP = 1_000, 1 << 20
 """Of a message that is parsed in steps: a millisecond or two."""
 _LOOKS_MAX = 10_000
@@ -45,7 +47,7 @@ def parse_in_steps(message: _Message, data: bytes | memoryview) -> Generator[Lef
     view, begin, at, fields = memoryview(data), 0, 0, 0
     try:
         while at < len(data):
-            at = _behind_field(data, at)
+            at = field_at(data, at)[2]
             fields += 1
             if fields == _FIELDS_A_STEP or at - begin >= _BYTES_A_STEP:
                 _merge(message, view[begin:at])
@@ -67,15 +69,6 @@ def _merge(message: _Message, data: memoryview) -> _Message:
 def _none_of(message: Message, data: bytes | memoryview) -> Rejected:
     kind = type(message).__name__
     return Rejected(ErrorCode.INVALID_ARGUMENT, f"{len(data)} bytes are no {kind}", kind=kind)
-
-
-def _behind_field(data: bytes | memoryview, at: int) -> int:
-    """Where the field ends that begins there. Raises `IndexError` and `KeyError` for what is none."""
-    tag, at = read_varint(data, at)
-    if tag & 7 == LENGTH_DELIMITED:
-        size, at = read_varint(data, at)
-        return at + size
-    return read_varint(data, at)[1] if tag & 7 == VARINT else at + FIXED_BYTES[tag & 7]
 
 
 class BytesWithin:
@@ -151,10 +144,12 @@ class BytesWithin:
         """`made` of each value; no lists where all is left for a parser."""
         view, rest, values = memoryview(data), bytearray(), tuple([list[Any]() for _ in self._none])
         own_tag, places = self._tag, self._places
-        at, end, have_begun = 0, len(data), False
+        at, end, have_begun, is_there = 0, len(data), False, False
         try:
             for _ in range(_LOOKS_MAX):
                 if at >= end:
+                    if have_begun and not is_there:
+                        rest += self._head + _EMPTY  # It is there, and all that is in it was taken.
                     return bytes(rest), values
                 begin = at
                 tag, at = read_varint(data, at)
@@ -172,6 +167,7 @@ class BytesWithin:
                                 continue
                         if have_begun:
                             return data, ()  # Nobody knows what of it belongs before them.
+                        is_there = True
                 elif kind == VARINT:
                     _, at = read_varint(data, at)
                 else:

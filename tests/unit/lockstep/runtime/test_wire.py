@@ -77,6 +77,16 @@ def test_what_is_small_beside_a_big_field_is_put_into_the_message() -> None:
     assert SubscribeResponse.FromString(whole(pieces)) == expected
 
 
+@pytest.mark.parametrize("small", [[], [b""], [b"some"]])
+def test_who_has_nothing_but_values_is_there_when_they_are_taken(small: list[bytes]) -> None:
+    message = SubscribeResponse(resource_set="orders", epoch=5)
+    message.frames.SetInParent()
+    data = whole(BOTH.serialize_with(message, small, [b"x" * PIECES_BYTES_MIN]))
+    for rest, found in (BOTH.split_from(data), at_once(BOTH.split_in_steps(data))):
+        assert len(found[1]) == 1
+        assert parse(SubscribeResponse(), rest).WhichOneof("response") == "frames"
+
+
 def read(data: bytes) -> SubscribeResponse:
     """With what was split from it put behind again."""
     with patch.object(wire, "PIECES_BYTES_MIN", 0):
