@@ -375,10 +375,10 @@ def _fingerprint(command: PublishCommand | SettleCommand) -> Generator[LeftToThr
         return hash(command)
     hashes, big = list[int](), list[bytes]()
     for message in command.messages:
-        if len(message.body) >= PIECES_BYTES_MIN:
+        if is_big := len(message.body) >= PIECES_BYTES_MIN:
             big.append(message.body)
             message = replace(message, body=b"")
-        hashes.append(hash(message))
+        hashes.append(hash((message, is_big)))
         if len(hashes) % _MESSAGES_A_STEP == 0:
             yield None
     digest = (yield from digested(big)) if big else b""

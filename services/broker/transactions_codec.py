@@ -56,13 +56,10 @@ def publish_command(
 
 
 def forwarded_publish(request: pb.PublishRequest, bodies: Found) -> Generator[None, None, Serialized]:
-    """The serialised request, as one that is forwarded, with the bodies that it is without; in steps (`in_turns`)."""
-    head = pb.PublishRequest()
-    for field, value in request.ListFields():
-        if field.name != "messages":
-            setattr(head, field.name, value)
-    head.is_forwarded = True
-    pieces = [head.SerializeToString()]
+    """The request, serialised as one that is forwarded, with the bodies that it is without, in steps (`in_turns`). It is of no
+    use behind that; what a later version says in it is passed on.
+    """
+    pieces: list[bytes] = []
     for first in range(0, len(request.messages), _MESSAGES_A_STEP):
         part = pb.PublishRequest(messages=request.messages[first : first + _MESSAGES_A_STEP])
         apart = {
@@ -73,7 +70,9 @@ def forwarded_publish(request: pb.PublishRequest, bodies: Found) -> Generator[No
         serialized = PUBLISH_BODIES.serialize(part, apart)
         pieces += (serialized,) if isinstance(serialized, bytes) else serialized
         yield
-    return tuple(pieces)
+    del request.messages[:]
+    request.is_forwarded = True
+    return (request.SerializeToString(), *pieces)
 
 
 def accept_command(request: pb.AcceptRequest, key: TransactionKey) -> SettleCommand:

@@ -15,9 +15,12 @@ from lockstep.runtime.channels import make_server
 from lockstep.runtime.cluster_view import MemberEntry
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.request_limits import request_bytes_max
+from lockstep.runtime.turns import at_once
 from lockstep.transport.server import as_it_came
 from lockstep.wire.v1 import transactions_pb2 as pb
+from services.broker.transactions_codec import forwarded_publish
 from services.broker.transactions_service import TransactionsService
+from tests.unit.lockstep.runtime.serialized import whole
 from tests.unit.services.broker.test_caller_sessions import ScriptedSet
 from tests.unit.services.broker.test_transactions_service import B1, B2, SET, Services
 
@@ -124,6 +127,24 @@ async def test_one_that_is_repeated_is_done_once_and_another_one_in_its_place_is
             await publish(as_it_comes(primary.request(others)), answered)
         assert answered.code is grpc.StatusCode.INVALID_ARGUMENT
     assert len(primary.published) == 1
+
+
+async def test_bodies_that_have_changed_their_places_are_another_publish(primary: Primary) -> None:
+    publish, big = handler(primary.service), bytes(MIB)
+    await publish(primary.request([big, b""]).SerializeToString(), None)
+    answered = Answered()
+    with pytest.raises(grpc.aio.AbortError):
+        await publish(primary.request([b"", big]).SerializeToString(), answered)
+    assert answered.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_what_a_later_version_says_in_a_publish_is_passed_on() -> None:
+    said = pb.PublishRequest(sequence=7, messages=[pb.PublishRequest.OutgoingMessage(body=b"b")] * 300)
+    later = said.SerializeToString() + b"\xa0\x06\x01"
+    forwarded = whole(at_once(forwarded_publish(pb.PublishRequest.FromString(later), {})))
+    said.is_forwarded = True
+    assert forwarded.count(b"\xa0\x06\x01") == 1
+    assert pb.PublishRequest.FromString(forwarded.replace(b"\xa0\x06\x01", b"")) == said
 
 
 class Answered:
