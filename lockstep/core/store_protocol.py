@@ -147,6 +147,8 @@ class SetOpened(StoreAnswer, frozen=True):
     """The newest of etcd that this disk was told; "": none."""
     reigns: Reigns = ()
     """Of `epochs`, as far as they are known."""
+    is_unusable: bool = False
+    """What is damaged is whole, by its checksums, and no good all the same: perhaps to this version only."""
 
     @property
     def outline(self) -> LogOutline:

@@ -254,6 +254,7 @@ def _made_answer(rest: bytes | memoryview, frames: Sequence[bytes]) -> AnyStoreA
                 etcd_revision=opened.etcd_revision,
                 stamp=opened.stamp,
                 reigns=decode_reigns(opened.epochs),
+                is_unusable=opened.is_unusable,
             )
         case _:
             assert_never(kind)
@@ -289,6 +290,7 @@ def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
         damage=answer.damage,
         etcd_revision=answer.etcd_revision,
         stamp=answer.stamp,
+        is_unusable=answer.is_unusable,
     )
 
 

@@ -264,6 +264,8 @@ class World:
         self.loop.after(1_000 * MS, self.start_machine, process.broker)
 
     def note(self, process: Broker, effect: Note) -> None:
+        # What a disk gives back is memory: what is none was written by a fault of ours.
+        assert effect.event != "not loaded", f"{process.name}, {effect.set_name}: {effect.details}"
         self.branches.note(effect)
         self.trace(effect.set_name, f"{process.name}: {effect.event}: {effect.details}")
 

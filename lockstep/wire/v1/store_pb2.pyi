@@ -347,6 +347,7 @@ class AppendResponse(_message.Message):
         DAMAGE_FIELD_NUMBER: _builtins.int
         ETCD_REVISION_FIELD_NUMBER: _builtins.int
         STAMP_FIELD_NUMBER: _builtins.int
+        IS_UNUSABLE_FIELD_NUMBER: _builtins.int
         disk: _builtins.str
         log_end: _builtins.int
         snapshot_index: _builtins.int
@@ -361,6 +362,8 @@ class AppendResponse(_message.Message):
         """The highest of etcd that a broker has told, in this generation; 0: none."""
         stamp: _builtins.str
         """The newest of etcd that a broker has told; empty: none."""
+        is_unusable: _builtins.bool
+        """True: what is damaged is whole, by its checksums, and cannot be used by this version."""
         @_builtins.property
         def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]: ...
         def __init__(
@@ -378,10 +381,11 @@ class AppendResponse(_message.Message):
             damage: _builtins.str = ...,
             etcd_revision: _builtins.int = ...,
             stamp: _builtins.str = ...,
+            is_unusable: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "etcd_revision", b"etcd_revision", "generation", b"generation", "highest_epoch", b"highest_epoch", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index", "stamp", b"stamp"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "etcd_revision", b"etcd_revision", "generation", b"generation", "highest_epoch", b"highest_epoch", "is_unusable", b"is_unusable", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index", "stamp", b"stamp"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -222,14 +222,15 @@ class BackupCore:
         """Whether the disk is damaged, and nobody counts on it any more (R10).
 
         Nor is it counted on below the minimum, while another leads: there it stays in the map until it is replaced, which its own
-        new disk may do (R4). The last member never leaves.
+        new disk may do (R4); but one whose bytes are whole, and no good to this version, stays: no other may
+        be able to use them. The last member never leaves.
         """
         opened = self.memory.opened
         if self.memory.state is not BackupState.DAMAGED or opened is None:
             return False
         is_led_by_other = set_map.primary != self.broker and lease_holder == set_map.primary_incarnation
         is_stuck = is_led_by_other and len(set_map.in_sync) <= set_map.min_in_sync
-        return is_stuck or not set_map.names_disk(opened.disk)
+        return (is_stuck and not opened.is_unusable) or not set_map.names_disk(opened.disk)
 
     def set_aside(self) -> list[AnyEffect]:
         """The damaged disk may go: begin again with a new one (R10)."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from msgspec.structs import replace
+
 from lockstep.core.effects import AnyEffect, Note, TakeApart
 from lockstep.core.ids import DiskId, Epoch, LogIndex, SetName
 from lockstep.core.log_copy import LogCopy
@@ -49,10 +51,12 @@ class LogStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FoundDamage:
-    """What a primary said of a disk, its own or a backup's: the disk itself may not know (R10)."""
+    """What a primary said of a disk, its own or a backup's, or whoever loaded from it: the disk itself may not know (R10)."""
 
     disk: DiskId
     reason: str
+    is_unusable: bool = False
+    """As `SetOpened` has it."""
 
 
 class BackupMemory:
@@ -154,6 +158,15 @@ class BackupMemory:
         self.drop()
         self.state = BackupState.DAMAGED
         self.note("damaged", reason)
+
+    def find_damage(self, reason: str, is_unusable: bool = False) -> None:
+        """The disk is no good, and does not know it: it stays so for as long as this process lives (R10). `is_unusable`: as
+        `SetOpened` has it.
+        """
+        assert self.opened is not None, "the store has said which disk that is"
+        self.found_damage = FoundDamage(self.opened.disk, reason, is_unusable)
+        self.opened = replace(self.opened, damage=reason, is_unusable=is_unusable)
+        self.become_damaged(reason)
 
     def note(self, event: str, details: str) -> None:
         self.effects.append(Note(self.set_name, event, details))

@@ -7,8 +7,6 @@ A disk that knows of what the map lacks follows nobody: an epoch of that map may
 
 from collections.abc import Callable, Iterator
 
-from msgspec.structs import replace
-
 from lockstep.core.clock import Now
 from lockstep.core.effects import WakeAt
 from lockstep.core.frames import Frame, check_frame
@@ -22,7 +20,7 @@ from lockstep.core.replication import (
     ToBackup,
 )
 from lockstep.core.store_protocol import SetOpened, StateItem
-from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage, LogStanding
+from services.backup.core.backup_memory import BackupMemory, BackupState, LogStanding
 from services.backup.core.joining import Joining
 from services.backup.core.primary_words import PrimaryWords
 from services.backup.core.settings import BackupSettings
@@ -154,9 +152,7 @@ class Following:
         if refused.missing_from and memory.opened is not None:
             # Told by a member that has it: this disk has lost what was acknowledged on it, as a torn tail never is (R10).
             self.leave()
-            memory.found_damage = FoundDamage(memory.opened.disk, refused.reason)
-            memory.opened = replace(memory.opened, damage=refused.reason)
-            memory.become_damaged(refused.reason)
+            memory.find_damage(refused.reason)
             return
         self.lost(now)
 

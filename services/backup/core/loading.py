@@ -1,6 +1,7 @@
 """Loading: a replica's memory from its own disk, by what `LoadState` answers (DESIGN 5, R9).
 
-Law: only what the commit index covers is applied; the rest of the journal is a suffix that a new primary may cut (R11).
+Law: only what the commit index covers is applied; the rest of the journal is a suffix that a new primary may cut (R11). Whatever
+the disk gives back, nothing is raised: other sets of this process go on.
 """
 
 from collections import deque
@@ -44,6 +45,8 @@ class Loading:
         """All of it has come, up to here."""
         self._is_working = False
         self._is_given_up = False
+        self.failure = ""
+        """Why what came is no memory; "": nothing is wrong with it so far."""
 
     def take(self, chunk: StateChunk) -> None:
         """One part: items first, then frames."""
@@ -58,10 +61,16 @@ class Loading:
         if self._is_working:
             return
         self._is_working = True
-        for cost in self._take_all():
-            yield cost
-            if self._is_given_up:
-                return
+        try:
+            for cost in self._take_all():
+                yield cost
+                if self._is_given_up:
+                    return
+        except MemoryError:
+            raise
+        except Exception as error:
+            self.failure = repr(error)
+            return
         self._is_working = False
 
     def give_up(self) -> None:
@@ -81,6 +90,9 @@ class Loading:
             yield from self._take_frames(chunk)
         if self._loaded_end is not None:
             yield from self._settle()
+            copy = self._copy
+            if copy is not None and copy.log_end != self._loaded_end:
+                raise ValueError(f"it ends at {copy.log_end}, and not at {self._loaded_end}")
 
     def _take_items(self, chunk: StateChunk) -> Iterator[int]:
         if not chunk.items:

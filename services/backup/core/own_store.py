@@ -52,6 +52,8 @@ class OwnStore:
         self._watch = StoreWatch(settings)
         self.loading: Loading | None = None
         """What the store gives back of the disk, on its way into memory."""
+        self._not_loaded_before = ""
+        """What was wrong with what the disk gave back, since something was loaded; "": nothing."""
         self._owed: OwedFrames | None = None
         """While it is sent what it lacks."""
 
@@ -139,13 +141,30 @@ class OwnStore:
     def take_loaded(self, now: Now) -> None:
         """What is loaded, once it is, becomes this replica's memory; the disk is at hand unless the store was lost meanwhile."""
         memory, loading = self._memory, self.loading
-        if loading is not None and loading.is_done:
+        if loading is not None and loading.failure:
+            self._not_loaded(loading.failure, now)
+        elif loading is not None and loading.is_done:
             copy = loading.finish()
-            self.loading = None
+            self.loading, self._not_loaded_before = None, ""
             memory.have(copy)
             memory.note("loaded", f"log end {copy.log_end}, applied {copy.state.applied}")
             if memory.state is BackupState.LOADING:
                 self._ready(now)
+
+    def _not_loaded(self, failure: str, now: Now) -> None:
+        """What the disk gives back is no memory. Once that may be a fault of this process; so all of it is read anew, and what is
+        no good again is damage (R10).
+        """
+        memory, before = self._memory, self._not_loaded_before
+        self.stop_loading()
+        memory.note("not loaded", failure)
+        if memory.state is not BackupState.LOADING:
+            return  # The store was lost meanwhile.
+        if before:
+            memory.find_damage(f"what the disk has cannot be loaded: {failure}", is_unusable=True)
+        else:
+            self._not_loaded_before = failure
+            self._reopen_later(now)
 
     def _opened(self, opened: SetOpened, now: Now) -> None:
         memory = self._memory
@@ -156,7 +175,7 @@ class OwnStore:
         if found is not None and found.disk != opened.disk:
             memory.found_damage = None
         elif found is not None and not opened.damage:
-            opened = replace(opened, damage=found.reason)
+            opened = replace(opened, damage=found.reason, is_unusable=found.is_unusable)
         memory.opened, memory.fenced_at = opened, Epoch(0)
         if opened.damage:
             memory.become_damaged(opened.damage)

@@ -34,8 +34,11 @@ def obstacle(broker: BrokerId, set_map: SetMap | None, backup: BackupCore | None
     if backup.opened is None:
         return ""  # It is opened in the epoch that it has seen, once that is an operator's word.
     if backup.state is BackupState.DAMAGED:
-        is_named = set_map.names_disk(backup.opened.disk)
-        return "" if is_named else f"the disk of {broker} is damaged, and the map does not name it"
+        if not set_map.names_disk(backup.opened.disk):
+            return f"the disk of {broker} is damaged, and the map does not name it"
+        found = backup.found_damage
+        is_whole = found is not None and found.is_unusable and found.reason == backup.opened.damage
+        return f"the disk of {broker} is whole, and this version cannot load it" if is_whole else ""
     return "" if backup.is_loaded else f"{broker} has not read its disk yet"
 
 

@@ -118,7 +118,8 @@ class OwnStore:
         if opened.disk != self._own.disk or opened.damage or agreed < needed:
             details = opened.damage or f"the own disk ends at {opened.log_end}, agreed {agreed}"
             self._note("damaged", details)
-            if opened.disk == self._own.disk and agreed < self._membership.durable[self._own]:
+            has_lost = agreed < self._membership.durable[self._own] and not opened.is_unusable
+            if opened.disk == self._own.disk and has_lost:
                 raise DiskDamaged(f"it lost what it had acknowledged: {details}")
             raise ReignOver("the own store lost what it had acknowledged")
         self._is_open = True

@@ -49,6 +49,10 @@ class StoreLimits:
     """Ticks in which something could not be read before it is damage: so long a device or its bus may take to come back, and
     those who wait for the set try about once in each.
     """
+    unusable_ticks: int = 1
+    """The same for what is whole, and cannot be applied or is no state: once that may be a fault of what is in memory, and
+    that is made anew before it is tried again.
+    """
     unreadable_forgotten_ticks: int = 60
     """Ticks without any such failure after which those before are not counted any more."""
     consolidated_bytes: int = 256 * KIB

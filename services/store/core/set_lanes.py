@@ -274,10 +274,10 @@ class SetLanes:
         damage = the.unreadable.damage_in(error)
         if damage and lane is not Lane.JOURNAL:
             the.must_close = damage
-        if isinstance(error, Unusable):
-            the.corruption, the.corrupt_from = damage, error.first
+        if damage and isinstance(error, Unusable):
+            the.found_corrupt(damage, error.first, is_unusable=True)
         elif damage and isinstance(error.step, ReadSnapshotItems | ReadSnapshotValues):
-            the.corruption, the.corrupt_from = damage, LogIndex(0)
+            the.found_corrupt(damage, LogIndex(0), is_unusable=False)
         if isinstance(error.step, SnapshotStep):
             the.is_snapshot_known = False
             self.consolidator.give_up()

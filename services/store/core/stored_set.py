@@ -116,6 +116,8 @@ class StoredSet:
         """Damage that was met while reading, and that a recovery might not meet; it is damage at the next opening too."""
         self.corrupt_from = LogIndex(0)
         """Where in the log that is, before which all is good; 0: in the snapshot."""
+        self.is_unusable = False
+        """It is in what is whole, by its checksums."""
         self.writer: tuple[int, Incarnation] | None = None
         self.commit_told = LogIndex(0)
         """Highest commit index of the set as a broker told it or the disk knew it; may be above the log's end."""
@@ -215,6 +217,11 @@ class StoredSet:
         self.phase, self.writer, self.journal, self.must_close = Phase.UNREAD, None, None, ""
         self.unremembered = {}  # Whoever opens it hears what it has, and tells the rest again.
 
+    def found_corrupt(self, damage: str, first: LogIndex, is_unusable: bool) -> None:
+        """Something is no good from `first` on, 0: the snapshot; of what was known to be none before that this says nothing."""
+        if not self.corruption or first < self.corrupt_from:
+            self.corruption, self.corrupt_from, self.is_unusable = damage, first, is_unusable
+
     def reply(self, stream: int, answer: AnyStoreAnswer) -> None:
         self.effects.append(Reply(stream, answer))
 
@@ -269,6 +276,7 @@ class StoredSet:
             etcd_revision=self.meta.etcd_revision,
             stamp=self.meta.stamp,
             reigns=journal.epochs.reigns,
+            is_unusable=self.is_unusable and self.damage == self.corruption != "",
         )
 
     def status(self) -> SetStatus:

@@ -1,12 +1,13 @@
-"""Which failures of a read are damage (DESIGN R10): bytes that are wrong at once, bytes that do not come when that goes on.
+"""Which failures of a read are damage (DESIGN R10): bytes that are wrong at once; bytes that do not come when that goes on; what
+is whole and no good when it is so again, all of it read anew.
 
 Law: one that fails for a moment condemns no disk, however often it is tried in that moment: what counts is the ticks in which
-something could not be read. A step that writes or makes durable is no read, whatever becomes of it.
+something could not be read, or used. A step that writes or makes durable is no read, whatever becomes of it.
 """
 
 from collections import Counter
 
-from services.store.core.disk import DiskError, DiskProblem, ReadMeta, ReadSegment
+from services.store.core.disk import DiskError, DiskProblem, ReadMeta, ReadSegment, Unusable
 from services.store.core.limits import StoreLimits
 
 
@@ -24,6 +25,9 @@ class Unreadable:
 
     def damage_in(self, error: DiskError) -> str:
         """What is wrong on the disk for good, in words; "": nothing, or it may be otherwise at the next try."""
+        if isinstance(error, Unusable):
+            name = f"what is from {error.first} on" if error.first else "what the snapshot is of"
+            return error.message if self._ticks_before(name) >= self._limits.unusable_ticks else ""
         if error.problem is DiskProblem.CORRUPT:
             return error.message
         if error.problem is not DiskProblem.UNREADABLE:
@@ -35,8 +39,12 @@ class Unreadable:
                 name = "the meta file"
             case _:
                 name = "the snapshot"
+        return f"{name} cannot be read" if self._ticks_before(name) >= self._limits.unreadable_ticks else ""
+
+    def _ticks_before(self, name: str) -> int:
+        """In how many before this one that failed; from the next one on, this one is among them."""
         self._now.add(name)
-        return f"{name} cannot be read" if self._ticks[name] >= self._limits.unreadable_ticks else ""
+        return self._ticks[name]
 
     def tick(self) -> None:
         self._ticks_since = 0 if self._now else self._ticks_since + 1

@@ -160,7 +160,7 @@ class MemoryStore:
         self.writer = Incarnation("")
         self.map_bytes, self.map_revision, self.generation = b"", 0, ""
         self.etcd_revision, self.stamp = 0, ""
-        self.damage = ""
+        self.damage, self.is_unusable = "", False
         self.is_failing = False
         """Every request but `OpenSet` is refused as after an I/O error."""
         self.is_full = False
@@ -260,6 +260,7 @@ class MemoryStore:
             self.etcd_revision,
             self.stamp,
             self.outline.reigns,
+            self.is_unusable,
         )
 
     def _append(self, request: AppendFrames) -> list[AnyStoreAnswer]:
@@ -281,6 +282,7 @@ class MemoryStore:
 
     def _format(self) -> None:
         self._formatted += 1
+        self.is_unusable = False
         self.disk = DiskId(f"{self.disk}-{self._formatted}")
         self.items, self.frames, self.commit_index = [], [], LogIndex(0)
         self.snapshot_index, self.snapshot_epochs, self.damage = LogIndex(0), (), ""

@@ -84,6 +84,7 @@ ANSWERS: list[AnyStoreAnswer] = [
         "g",
         "",
         reigns=((Epoch(1), 7),),
+        is_unusable=True,
     ),
     Appended(*HEAD, LogIndex(4)),
     Truncated(*HEAD, LogIndex(0)),

@@ -38,6 +38,7 @@ from lockstep.core.inputs import (
     Woken,
 )
 from lockstep.core.pieces import PIECE_COST
+from lockstep.core.records import DeclareExchange
 from lockstep.core.replication import Acknowledge, Frames, HandedOver, Subscribe, SubscriptionAccepted
 from lockstep.core.requests import AttachSession
 from lockstep.core.server_messages import AttachRefused
@@ -50,6 +51,7 @@ from tests.unit.services.replicas import (
     MemoryStore,
     ReplicaBench,
     entry,
+    frame,
     frames,
     leading,
     member,
@@ -1058,6 +1060,41 @@ def test_a_primary_whose_disk_is_damaged_stops() -> None:
     assert bench.replica.primary is None
     assert bench.wanted(DropLeaseKey)
     assert Epoch(2) == (bench.replica.set_map.epoch if bench.replica.set_map else 0)
+
+
+@pytest.mark.parametrize("is_found_by_store", [True, False])
+def test_a_disk_that_is_no_good_to_this_version_stays_where_the_set_has_no_member_to_spare(
+    is_found_by_store: bool,
+) -> None:
+    """Perhaps nobody else can use his, either; a later version may use all of it."""
+    unusable = frame(1, 3, (DeclareExchange(None, "e", "nonsense", True), True))
+    store = MemoryStore("disk-a", *frames(1, 1, 2), unusable, commit=3)
+    if is_found_by_store:
+        store.damage, store.is_unusable = "frame 3..3 cannot be applied", True
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.see_key(str(B.incarnation))
+    bench.feed(seen(entry(1, B, OLD, min_in_sync=2), 10))
+    bench.pass_ms(4_000)
+    assert bench.replica.backup is not None and bench.replica.backup.state is BackupState.DAMAGED
+    assert bench.store.disk == "disk-a"
+    assert bool(bench.replica.obstacle_to_accepted_loss) != is_found_by_store, "its store knows where to cut"
+    bench.feed(seen(entry(1, B, C, min_in_sync=2), 11))
+    assert bench.store.disk == "disk-a-1", "nobody counts on it"
+
+
+def test_a_primary_whose_disk_is_no_good_to_it_stops_and_goes_on_with_a_store_that_can_use_it() -> None:
+    bench = leading()
+    kept, bench.store.frames = bench.store.frames, []
+    bench.lose_store()
+    bench.store.damage, bench.store.is_unusable = "frame 1..1 cannot be applied", True
+    bench.find_store()
+    assert bench.replica.primary is None
+    assert bench.replica.backup is not None and bench.replica.backup.state is BackupState.DAMAGED
+    bench.lose_store()
+    bench.store.damage, bench.store.is_unusable, bench.store.frames = "", False, kept
+    bench.find_store()
+    assert bench.replica.backup is not None and bench.replica.backup.is_loaded
 
 
 def test_a_reign_that_is_over_is_taken_apart_and_what_is_loaded_then_is_not() -> None:

@@ -3,6 +3,7 @@ no state. It is damage of its set, and of no other (DESIGN R10).
 """
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -26,7 +27,12 @@ from lockstep.core.store_protocol import (
     StateItem,
     StoreRefused,
 )
+from services.store.core import consolidator
+from services.store.core.blocks import damage
+from services.store.core.disk import AnyStep, Compute, Unusable
 from services.store.core.messages import Tick
+from services.store.core.segment import FramesAt
+from services.store.core.stored_set import StoredSet
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame, summed
 from tests.unit.services.store.test_installing import content_frame, items_at
 
@@ -81,16 +87,18 @@ def test_a_frame_that_cannot_be_applied_is_damage_of_its_set_and_others_go_on(ri
     assert isinstance(answer, Appended) and answer.log_end == 1
     opened = rig.open()
     assert opened.log_end < BAD, "the log ends before it"
+    assert opened.is_unusable
     assert "cannot be applied" in opened.damage or "cannot be written" in opened.damage
     assert {"disk failed", "closed", "damaged"} <= {note.event for note in rig.notes}
-    damage = {status.set_name: status.damage for status in rig.core.status()}
-    assert damage == {SET: opened.damage, OTHER: ""}
+    damages = {status.set_name: status.damage for status in rig.core.status()}
+    assert damages == {SET: opened.damage, OTHER: ""}
 
 
 def test_it_stays_damage_until_the_set_is_set_aside(rig: StoreRig) -> None:
-    assert rig.open().damage == rig.open().damage != ""
+    opened = rig.open()
+    assert (opened.damage, opened.is_unusable) == (rig.open().damage, True) and opened.damage
     (empty,) = rig.ask(SetAside(SET, Epoch(1), ME))
-    assert isinstance(empty, SetOpened) and (empty.log_end, empty.damage) == (0, "")
+    assert isinstance(empty, SetOpened) and (empty.log_end, empty.damage, empty.is_unusable) == (0, "", False)
     assert rig.append_ok(frame(1)) == 1
     assert rig.open().damage == ""
 
@@ -147,3 +155,58 @@ def test_a_snapshot_that_was_sent_and_is_that_of_no_state_is_damage_of_its_set_a
     (empty,) = rig.ask(SetAside(SET, Epoch(1), ME))
     assert isinstance(empty, SetOpened) and (empty.log_end, empty.damage) == (0, "")
     assert rig.append_ok(frame(1)) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1, BAD])
+def test_what_was_no_good_once_is_read_anew_and_condemns_no_disk(first: int) -> None:
+    """It may have been a fault of what was in memory."""
+    rig = StoreRig(SMALL)
+    rig.open()
+    failed: list[AnyStep] = []
+
+    def fault(set_name: SetName, step: AnyStep) -> None:
+        if isinstance(step, Compute) and not failed:
+            failed.append(step)
+            raise Unusable(LogIndex(first), "a fault of memory")
+
+    rig.disk.fault = fault
+    for index in range(1, FRAMES_MAX):
+        assert rig.append_ok(content_frame(index), commit=index - 1) == index
+        if index % 50 == 0:
+            rig.feed(Tick())
+            rig.run()
+    assert failed
+    opened = rig.open()
+    assert (opened.log_end, opened.damage) == (FRAMES_MAX - 1, "") and opened.snapshot_index > BAD
+
+
+def test_of_two_places_that_are_no_good_the_first_is_where_the_log_ends() -> None:
+    the = StoredSet(SET, SMALL)
+    the.found_corrupt("a frame", LogIndex(7), is_unusable=True)
+    the.found_corrupt("the snapshot", LogIndex(0), is_unusable=False)
+    the.found_corrupt("a frame", LogIndex(5), is_unusable=True)
+    assert (the.corruption, the.corrupt_from, the.is_unusable) == ("the snapshot", 0, False)
+
+
+class NoMemory:
+    """In the place of a state, and of what has changed in it."""
+
+    applied = LogIndex(0)
+
+    def apply_frame(self, frame: object) -> None:
+        raise MemoryError
+
+    def take(self, state: object, written: LogIndex) -> None:
+        raise MemoryError
+
+
+def test_a_process_that_has_no_memory_left_says_nothing_of_its_disks() -> None:
+    """It ends: what is whole is whole for the next one."""
+    no_memory, data = cast(Any, NoMemory()), frame(1)
+    run = FramesAt(1, 0, len(data), ((0, len(data)),), LogIndex(1))
+    with pytest.raises(MemoryError):
+        consolidator._apply(no_memory, run, data)
+    with pytest.raises(MemoryError):
+        consolidator._take_changes(no_memory, no_memory, LogIndex(0))
+    with pytest.raises(MemoryError), damage():
+        raise MemoryError
