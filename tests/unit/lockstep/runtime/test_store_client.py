@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.core.effects import ReadMessages
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, MessageId, SetName
 from lockstep.core.inputs import MessagesRead
 from lockstep.runtime.channels import Channels
@@ -79,3 +80,14 @@ async def test_what_one_answer_has_no_room_for_is_asked_again(counts: tuple[int,
 
 async def test_an_answer_without_any_is_none() -> None:
     assert (await read(Store(2, 0))).contents is None
+
+
+async def test_of_a_request_that_fails_half_way_nothing_is_told() -> None:
+    class Failing(Store):
+        async def answer(self, data: bytes, timeout: float) -> bytes:
+            if not self.counts:
+                raise Rejected(ErrorCode.UNAVAILABLE, "the set is not open")
+            return await super().answer(data, timeout)
+
+    store = Failing(3)
+    assert (await read(store)).contents is None and len(store.asked) == 1

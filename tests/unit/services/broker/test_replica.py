@@ -43,13 +43,16 @@ from lockstep.core.replication import Acknowledge, Frames, HandedOver, Subscribe
 from lockstep.core.requests import AttachSession
 from lockstep.core.server_messages import AttachRefused
 from lockstep.core.stamps import NO_STAMPS, Stamp
-from lockstep.core.store_protocol import StoreRefused
+from lockstep.core.store_protocol import RememberMap, StoreRefused
 from services.backup.core.backup_memory import BackupState
 from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
+from services.broker.core.parting import Parting
+from services.broker.core.set_facts import SetFacts
 from tests.unit.services.replicas import (
     SET,
     MemoryStore,
     ReplicaBench,
+    at,
     entry,
     frame,
     frames,
@@ -811,6 +814,43 @@ def test_data_loss_is_accepted_of_the_entry_that_etcd_has_and_not_of_one_that_it
     assert bench.replica.is_serving
 
 
+def test_data_loss_is_accepted_of_no_older_entry_than_the_last_that_was_seen_or_written() -> None:
+    facts = SetFacts(SET)
+    for revision in (50, 10, 60):
+        facts.map_seen(seen(entry(4, B), revision))
+    facts.take_shown()
+    assert facts.revision == 60
+    facts.map_seen(seen(entry(4, B), 10))
+    facts.written(entry(5, B), 61)
+    facts.take_shown()
+    assert facts.revision == 61
+    facts.map_seen(seen(entry(4, B), 10))
+    facts.take_shown()
+    assert facts.revision == 10
+
+
+def test_how_far_etcd_is_counts_whatever_it_shows_of_the_entry() -> None:
+    facts = SetFacts(SET)
+    facts.map_seen(replace(seen(entry(5, B), 50), etcd_revision=50))
+    facts.map_seen(replace(seen(entry(4, B), 10), etcd_revision=70, is_set_back=True))
+    assert facts.is_set_back
+    told = facts.remember(Epoch(5), Incarnation("p1.0"))
+    assert told is not None
+    assert isinstance(told.request, RememberMap)
+    assert (told.request.revision, told.request.etcd_revision) == (50, 70)
+
+
+def test_an_operators_word_that_is_refused_changes_nothing_of_what_is_known() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.feed(seen(entry(5, C), 50))
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_key(str(C.incarnation))
+    bench.feed(AcceptDataLoss(SET))
+    assert "data loss refused" in bench.notes()
+    assert bench.replica.set_map is not None and bench.replica.set_map.epoch == 5
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("fence", [5, 50, 1 << 62])
 def test_data_loss_is_accepted_of_a_disk_that_was_fenced_above_the_map(
@@ -1163,6 +1203,12 @@ def test_a_set_is_not_handed_over_to_whom_has_left_while_its_primary_prepares_to
         bench.feed(Woken(SET))
     assert "hand over refused" in bench.notes()
     assert bench.replica.is_serving and not primary.is_leaving
+
+
+def test_what_took_long_to_be_gathered_is_given_as_long_to_be_heard() -> None:
+    parting = Parting(Epoch(1), [7], at(0))
+    parting.told(200, at(1_000))
+    assert not parting.is_over(at(2_199)) and parting.is_over(at(2_200))
 
 
 def test_backups_hear_that_a_primary_lives_and_are_heard_whatever_it_is_amid() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from proton import Connection, Sender
@@ -9,6 +11,7 @@ from proton import Connection, Sender
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.engine_path import path
+from services.proxy.listener import ClientSocket
 from services.proxy.output_room import ALWAYS_BYTES, OutputRoom, WorkerOutput
 from services.proxy.settings import ProxyLimits
 from tests.amqp.codec import performative
@@ -245,3 +248,28 @@ async def test_a_session_that_ends_and_its_links_leave_their_room(proxy: StubPro
             client.send(credit(0, COUNT, incoming_window=0))
             await settled(proxy)
             assert proxy.worker.outputs.left < LIMITS.outputs_bytes_max - MIB // 2
+
+
+class Transport:
+    """Is told how much may wait in it before its protocol hears of that."""
+
+    high = 0
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def abort(self) -> None:
+        """The connection was not let in."""
+
+
+@pytest.mark.parametrize("limits", [ProxyLimits(), ProxyLimits(output_bytes_max=8 * KIB)])
+def test_whoever_is_held_up_hears_that_his_socket_has_taken_some(limits: ProxyLimits) -> None:
+    """A socket that never had much waiting says nothing when it has less."""
+    full = SimpleNamespace(take=lambda _: False)
+    worker = SimpleNamespace(settings=SimpleNamespace(limits=limits), arrivals=full)
+    transport = Transport()
+    ClientSocket(cast(Any, worker), cast(Any, None)).connection_made(cast(Any, transport))
+    assert 0 < transport.high < min(ALWAYS_BYTES, limits.output_bytes_max)

@@ -29,12 +29,13 @@ from lockstep.core.store_protocol import (
 )
 from services.store.core import consolidator
 from services.store.core.blocks import damage
-from services.store.core.disk import AnyStep, Compute, Unusable
+from services.store.core.disk import AnyStep, Compute, DiskProblem, Unusable, WriteMeta
 from services.store.core.messages import Tick
 from services.store.core.segment import FramesAt
 from services.store.core.stored_set import StoredSet
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame, summed
 from tests.unit.services.store.test_installing import content_frame, items_at
+from tests.unit.services.store.test_unreadable import fail, place_of
 
 OTHER = SetName("other")
 BAD = 5
@@ -210,3 +211,19 @@ def test_a_process_that_has_no_memory_left_says_nothing_of_its_disks() -> None:
         consolidator._take_changes(no_memory, no_memory, LogIndex(0))
     with pytest.raises(MemoryError), damage():
         raise MemoryError
+
+
+def test_where_bytes_are_wrong_before_it_that_is_the_damage() -> None:
+    rig = StoreRig(SMALL)
+    rig.open()
+    bad = UNUSABLE["no record"]
+    grow(rig, bad)
+    assert rig.open().is_unusable
+    number, offset = place_of(rig, bad)
+    rig.disk.flip_bit(SET, number, offset + len(bad) - 1, 0)
+    fail(rig, WriteMeta, DiskProblem.FAILED)
+    (refused,) = rig.ask(OpenSet(SET, Epoch(2), ME))
+    assert isinstance(refused, StoreRefused), "it is read anew behind that"
+    rig.disk.fault = None
+    opened = rig.open(2)
+    assert (opened.log_end, opened.is_unusable) == (BAD - 1, False) and "checksum" in opened.damage
