@@ -71,6 +71,8 @@ class ResidentBodies:
             contents.drop((message_id,))
         if contents.resident_bytes <= self._threshold or durable_end < self._behind:
             return
+        if self._state.unfinished is not None:
+            return  # Queues may have places of messages whose contents are not there yet.
         if not self._turn:
             self._begin_turn()
         left = TURN_POSITIONS

@@ -325,6 +325,8 @@ class PrimaryCore:
             if self.stopped:
                 break
         self._note_alone()
+        if not works:
+            self._wake_for_more(now)  # What waited for more than one turn was not asked for meanwhile.
 
     def _stay_alone(self) -> None:
         """Something may have been begun that nothing may come between: what it leaves to be done belongs to it."""
@@ -564,6 +566,8 @@ class PrimaryCore:
                 self._stay_alone()
         if not (self.stopped or works):
             self._aftermath.settle()
+            if works:
+                self._stay_alone()
             has_lease = self.streams.may_speak
             self._map.plan(now, has_lease, not has_lease and self.may_be_deposed)
             if self._log.commit(now):

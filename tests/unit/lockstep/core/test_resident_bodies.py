@@ -1,5 +1,6 @@
 """Which bodies leave memory when there are too many, and which never do."""
 
+from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.ids import LogIndex
 from lockstep.core.invariants import check_invariants
 from lockstep.core.queues import Queue
@@ -136,4 +137,22 @@ def test_what_is_delivered_first_by_its_priority_stays_as_the_head_does() -> Non
     kept = [number for number, is_here in enumerate(here(queue)) if is_here]
     assert kept[:2] == [0, 10], "a head has 256 bytes"
     assert not {30, 50, 70}.intersection(kept) and log.state.contents.resident_bytes <= LIMIT // 4
+    check_invariants(log.state)
+
+
+def test_nothing_goes_while_a_message_is_put_into_many_queues() -> None:
+    log = Log()
+    queues = tuple(log.queue(f"q{number}") for number in range(SHARES_AT_ONCE + 1))
+    for _ in range(2 * LIMIT // KIB):
+        log.publish(message((log.state.queues.by_name["q7"],), b"x" * KIB))
+    log.state.clearing.is_in_pieces = True
+    bodies = ResidentBodies(log.state, LIMIT)
+    log.publish(message(queues, b"x" * 2 * KIB))
+    assert log.state.unfinished is not None
+    before = log.state.contents.resident_bytes
+    bodies.trim(EVERYTHING)
+    assert log.state.contents.resident_bytes == before
+    log.state.finish()
+    bodies.trim(EVERYTHING)
+    assert log.state.contents.resident_bytes <= LIMIT
     check_invariants(log.state)

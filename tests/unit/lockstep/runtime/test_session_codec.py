@@ -8,12 +8,14 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
+from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import SetName
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName
 from lockstep.runtime import session_codec
 from lockstep.runtime.client_message_codec import COUNT_MAX
 from lockstep.runtime.session_codec import (
@@ -56,6 +58,28 @@ def test_every_message_of_a_client_arrives_as_it_was_sent(messages: list[rq.Clie
 def test_every_message_of_a_primary_arrives_as_it_was_sent(messages: list[sm.AnyServerMessage]) -> None:
     data = whole(encode_response(SET, messages))
     assert decode_response(data) == (SET, tuple(messages)) == at_once(decode_long_response(data))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delivery_count": 1},
+        {"expires_ms": 9},
+        {"is_durable": False},
+        {"properties": b""},
+        {"properties": b"other"},
+        {"aside": sm.Aside((Death("q", DeathReason.REJECTED, 1, 2, 3),))},
+    ],
+    ids=str,
+)
+def test_one_delivery_that_is_unlike_the_others_and_all_alike_arrive_as_they_were_sent(
+    change: dict[str, Any],
+) -> None:
+    alike = [sm.DeliveredMessage(QueuePosition(n), b"p", b"%d" % n, 0, 0, True) for n in range(3)]
+    for changed in ({0}, {1}, {2}, {0, 1, 2}):
+        messages = [replace(each, **change) if n in changed else each for n, each in enumerate(alike)]
+        told = sm.Deliveries(Epoch(1), LogIndex(2), 3, "q", tuple(messages), False)
+        assert decode_response(whole(encode_response(SET, [told]))) == (SET, (told,))
 
 
 def decode_or_refuse(decode: Callable[[], object]) -> None:

@@ -7,7 +7,17 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from lockstep.core.commands import AnyCommand, BindCommand, CommitCommand, OutgoingMessage, PublishCommand
+from lockstep.core.apply_messages import SHARES_AT_ONCE
+from lockstep.core.commands import (
+    AnyCommand,
+    BindCommand,
+    CommitCommand,
+    DeleteExchangeCommand,
+    Disposition,
+    OutgoingMessage,
+    PublishCommand,
+    SettleCommand,
+)
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueueId
 from lockstep.core.inputs import Woken
@@ -174,6 +184,56 @@ def test_many_queues_that_get_all_count_where_a_selector_chooses_another(rig: Ri
         pass
     assert client.answers[number].value == count * QUEUES_MANY
     assert rig.core.context.selectors.spent - before >= count * QUEUES_MANY
+
+
+def rebound(client: RigClient) -> None:
+    """Another queue is bound, for all messages."""
+    client.ok(BindCommand(0, "h", "late", ""))
+
+
+def declared_again(client: RigClient) -> None:
+    """The exchange goes, and another one comes with as many bindings."""
+    client.ok(DeleteExchangeCommand(0, "h"))
+    client.exchange("h", kind="headers")
+    for number in range(40):
+        client.ok(BindCommand(0, "h", "late", f"k{number}"))
+
+
+@pytest.mark.parametrize("change", [rebound, declared_again])
+def test_what_was_found_of_some_messages_is_looked_for_anew_when_bindings_change(
+    rig: Rig, change: Callable[[RigClient], None]
+) -> None:
+    client, other = rig.client(), rig.client()
+    headed(rig, client, 40)
+    other.declare("late")
+    number = client.command(PublishCommand(0, "h", "k", messages(MANY)))
+    for _ in range(4):
+        wake(rig)
+    assert number not in client.answers
+    change(other)
+    while wake(rig):
+        pass
+    odd = [b"%d" % each for each in range(MANY) if each % 2]
+    assert rig.bodies("late") == [b"%d" % each for each in range(MANY)]
+    assert rig.bodies("headed") == (odd if change is rebound else [])
+    rig.check_log()
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+def test_room_is_looked_for_where_any_of_several_messages_goes(rig: Rig, evicts: bool) -> None:
+    client = rig.client()
+    client.declare("one")
+    client.declare("other", length_max=1, is_evicting=evicts)
+    client.exchange("h", kind="headers")
+    for queue in ("one", "other"):
+        client.ok(BindCommand(0, "h", queue, "", ((queue, "1"),)))
+    client.publish("other", b"before")
+    both = tuple(OutgoingMessage(b"", name.encode(), headers=((name, "1"),)) for name in ("one", "other"))
+    answered = client.do(PublishCommand(0, "h", "k", both))
+    assert answered.code is (ErrorCode.NONE if evicts else ErrorCode.QUEUE_FULL)
+    assert rig.bodies("one") == ([b"one"] if evicts else [])
+    assert rig.bodies("other") == [b"other" if evicts else b"before"]
+    rig.check_log()
 
 
 # --- keys ---
@@ -367,4 +427,49 @@ def test_a_message_that_would_go_to_more_queues_than_may_be_is_refused_and_noted
     assert client.do(CommitCommand(0, key, 1)).code is ErrorCode.ROLLED_BACK
     assert noted(rig) == ["message_queues_max"] * 2
     assert rig.bodies("q0") == [b"1"]
+    rig.check_log()
+
+
+def test_dead_letters_for_very_many_queues_leave_with_what_brought_them(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, 3600, is_mixed=True)
+    client.declare("worn", delivery_count_max=1, dead_letter_exchange="all")
+    client.publish("worn", b"1")
+    client.consume("worn")
+    key = client.begin(timeout_ms=100)
+    client.settle("worn", transaction=key, sequence=1)
+    rig.pass_time(200)
+    log = rig.core.context.writer.log
+    assert log.framed_end == log.end == log.commit_index
+    assert {queue.length for queue in rig.state.queues.by_id.values() if queue.name != "worn"} == {1}
+    rig.check_log()
+
+
+def test_publishes_of_several_clients_to_very_many_queues_wait_for_no_tick(rig: Rig) -> None:
+    clients = [rig.client() for _ in range(5)]
+    spread(rig, 2000)
+    rig.wakes.clear()
+    numbers = [client.command(publish("k", b"1", exchange="all")) for client in clients]
+    while rig.wakes:
+        wake(rig)
+    assert all(number in client.answers for number, client in zip(numbers, clients, strict=True))
+    assert {queue.length for queue in rig.state.queues.by_id.values()} == {len(clients)}
+    rig.check_log()
+
+
+def test_accepts_go_with_a_commit_that_publishes_to_very_many_queues(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, SHARES_AT_ONCE + 1)
+    client.declare("from")
+    client.publish("from", b"0")
+    client.consume("from")
+    key = client.begin()
+    last = PublishCommand(0, "all", "k", (OutgoingMessage(b"", b"1"),), key, 2)
+    positions = client.positions("from")
+    accept = SettleCommand(0, "from", rig.core.epoch, positions, Disposition.ACCEPT, key, 1)
+    numbers = say(client, accept, CommitCommand(0, key, 2, last_publish=last))
+    while rig.wakes:
+        wake(rig)
+    assert [client.answers[number].code for number in numbers] == [ErrorCode.NONE] * 2
+    assert rig.bodies("from") == [] and rig.bodies("q0") == rig.bodies(f"q{SHARES_AT_ONCE}") == [b"1"]
     rig.check_log()
