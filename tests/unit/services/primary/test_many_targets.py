@@ -19,7 +19,7 @@ from lockstep.core.commands import (
     SettleCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import QueueId
+from lockstep.core.ids import LogIndex, QueueId
 from lockstep.core.inputs import Woken
 from lockstep.core.queues import Queue
 from lockstep.core.records import Bind, DeclareExchange, DeclareQueue
@@ -195,8 +195,9 @@ def declared_again(client: RigClient) -> None:
     """The exchange goes, and another one comes with as many bindings."""
     client.ok(DeleteExchangeCommand(0, "h"))
     client.exchange("h", kind="headers")
+    uncompared = tuple((f"x-{number}", "") for number in range(COMPARED_MANY // 40))
     for number in range(40):
-        client.ok(BindCommand(0, "h", "late", f"k{number}"))
+        client.ok(BindCommand(0, "h", "late", f"k{number}", uncompared))
 
 
 @pytest.mark.parametrize("change", [rebound, declared_again])
@@ -463,7 +464,8 @@ def test_accepts_go_with_a_commit_that_publishes_to_very_many_queues(rig: Rig) -
     client.declare("from")
     client.publish("from", b"0")
     client.consume("from")
-    key = client.begin()
+    name = client.ok(CommitCommand(0, client.begin(), 0, begins=1)) - 1
+    key = LogIndex(name), rig.core.epoch
     last = PublishCommand(0, "all", "k", (OutgoingMessage(b"", b"1"),), key, 2)
     positions = client.positions("from")
     accept = SettleCommand(0, "from", rig.core.epoch, positions, Disposition.ACCEPT, key, 1)

@@ -125,6 +125,11 @@ ONE_BY_ONE: dict[str, Make] = {
     "a publish to no queue": lambda s: [accept(s), commit(s, 2, b"new", queue="none")],
     "a publish to a full queue": lambda s: [accept(s), commit(s, 2, b"1", b"2", queue="full")],
     "an operation that lacks": lambda s: [accept(s, sequence=2), commit(s, 3, b"new")],
+    "a number that is not the next": lambda s: [accept(s, sequence=2), commit(s, 2, b"new")],
+    "numbers in another order": lambda s: [accept(s, sequence=2), accept(s, "r"), commit(s, 3, b"new")],
+    "an accept of another transaction": lambda s: [
+        accept(s), accept(s, "r", sequence=2, key=1), commit(s, 3, b"new"),
+    ],
     "an operation too many": lambda s: [accept(s), commit(s, 3, b"new")],
     "fewer than came": lambda s: [accept(s), commit(s, 0)],
     "a publish of another transaction": lambda s: [
