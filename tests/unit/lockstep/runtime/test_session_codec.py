@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
+from lockstep.core.asides import Aside
 from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName
@@ -68,7 +69,7 @@ def test_every_message_of_a_primary_arrives_as_it_was_sent(messages: list[sm.Any
         {"is_durable": False},
         {"properties": b""},
         {"properties": b"other"},
-        {"aside": sm.Aside((Death("q", DeathReason.REJECTED, 1, 2, 3),))},
+        {"aside": Aside((Death("q", DeathReason.REJECTED, 1, 2, 3),))},
     ],
     ids=str,
 )

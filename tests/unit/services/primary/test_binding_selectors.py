@@ -137,6 +137,20 @@ def test_dead_letters_go_where_a_selector_matches(resident_bytes_max: int) -> No
     rig.check_log()
 
 
+def test_dead_letters_go_where_a_binding_has_no_selector_whatever_another_one_says(rig: Rig) -> None:
+    client = rig.client()
+    client.declare("dead")
+    client.exchange("x")
+    client.ok(BindCommand(0, "x", "dead", "k"))
+    client.ok(bind("x", "dead", "colour = 'red'"))
+    client.declare("work", dead_letter_exchange="x", dead_letter_key="k")
+    client.publish("work", b"b1", properties=BLUE)
+    client.consume("work")
+    client.settle("work", disposition=Disposition.REJECT)
+    assert rig.bodies("dead") == [b"b1"]
+    rig.check_log()
+
+
 def test_a_queue_is_described_as_it_was_declared_and_bound(rig: Rig, client: RigClient) -> None:
     client.exchange("x", kind="topic")
     command = bind("x", "red", "colour = 'red'", "a.*")
