@@ -85,6 +85,14 @@ def test_routing_agrees_with_the_definition(
     assert matcher.match(key, headers) == expected(kind, bindings - removed, key, headers)
 
 
+def test_what_stands_behind_a_hash_lies_behind_what_stands_before_it() -> None:
+    matcher = TopicMatcher()
+    for number, pattern in enumerate(("a.#.a", "b.#.a.b", "*.#.*.#.a"), 1):
+        matcher.add(QueueId(number), pattern, ())
+    found = {key: matcher.match(key, {}) for key in ("a", "a.b", "a.a", "b.a", "b.a.b", "a.b.a")}
+    assert found == {"a": (), "a.b": (), "a.a": (1,), "b.a": (), "b.a.b": (2,), "a.b.a": (1, 3)}
+
+
 def test_many_hashes_in_a_pattern_do_not_explode() -> None:
     matcher = TopicMatcher()
     matcher.add(QueueId(1), ".".join(["#", "a"] * 20), ())

@@ -2,14 +2,18 @@
 
 import gc
 
+from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.effects import WakeAt
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import PrimaryStreamClosed, Woken
+from lockstep.core.invariants import check_invariants
+from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import DeclareQueue
 from lockstep.core.replication import Frames
+from lockstep.core.set_state import SetState
 from services.backup.core.backup_memory import BackupState
 from services.backup.core.settings import BackupSettings
-from tests.unit.lockstep.core.history import Log
+from tests.unit.lockstep.core.history import Log, message
 from tests.unit.lockstep.core.test_clearing import MANY, filled
 from tests.unit.services.backup.test_backup_core import accepted, chunk, items_at, log
 from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frame, frames
@@ -207,3 +211,25 @@ def test_a_frame_of_which_a_part_is_applied_when_a_role_ends_is_gone_on_with_by_
     assert copy.is_amid_frame
     turns(BackupBench(bench.store, 2, copy, True, settings=SMALL), 100)
     assert copy.state.applied == 303
+
+
+def test_bodies_go_behind_a_message_that_is_being_put_into_many_queues_and_not_amid_it() -> None:
+    log, limit = Log(), 64 << 10
+    queues = tuple(log.queue(f"q{number}") for number in range(SHARES_AT_ONCE + 1))
+    log.flush()
+    (held,) = log.frames
+    copy = LogCopy(SetState(SET), LogIndex(0), 1 << 30, limit)
+    copy.append(held)
+    copy.commit(held.header.last)
+    bench = BackupBench(MemoryStore("disk-b", held), 1, copy, True, settings=SMALL)
+    bench.hear(accepted(copy.log_end))
+    for _ in range(70):
+        log.publish(message(queues[7:8], b"x" * 2048))
+    log.publish(message(queues, b"x" * 2048))
+    log.flush()
+    many = log.frames[-1]
+    bench.hear(Frames(SET, Epoch(1), ((many.durable, many.transient),), many.header.last))
+    assert copy.state.unfinished is not None
+    turns(bench, 100)
+    assert not copy.is_amid_frame and copy.state.contents.resident_bytes <= limit
+    check_invariants(copy.state)
