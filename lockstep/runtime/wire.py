@@ -81,6 +81,9 @@ class BytesWithin:
         inner = [outer.message_type.fields_by_name[field] for field in fields]
         self._tag = length_tag(outer.number)
         self._head = varint(self._tag)
+        members = outer.containing_oneof.fields if outer.containing_oneof is not None else ()
+        self._others = {one.number for one in members} - {outer.number}
+        """Of these fields a message has one, or has `embedded`: what comes last."""
         self._places = {length_tag(one.number): place for place, one in enumerate(inner)}
         """Of the fields, by the tags of their values."""
         self._value_heads = [varint(tag) for tag in self._places]
@@ -168,6 +171,8 @@ class BytesWithin:
                         if have_begun:
                             return data, ()  # Nobody knows what of it belongs before them.
                         is_there = True
+                    elif tag >> 3 in self._others:
+                        return data, ()  # It drops what came before it, or goes with what comes.
                 elif kind == VARINT:
                     _, at = read_varint(data, at)
                 else:

@@ -87,6 +87,14 @@ def test_who_has_nothing_but_values_is_there_when_they_are_taken(small: list[byt
         assert parse(SubscribeResponse(), rest).WhichOneof("response") == "frames"
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_a_message_that_is_of_another_kind_too_is_left_to_its_parser(place: int) -> None:
+    pieces = [SubscribeResponse(frames=SubscribeResponse.Frames(durable=[b"%d" % n])) for n in range(2)]
+    pieces.insert(place, SubscribeResponse(accepted=SubscribeResponse.Accepted(agreed=1)))
+    data = b"".join(piece.SerializeToString() for piece in pieces)
+    assert read(data) == SubscribeResponse.FromString(data)
+
+
 def read(data: bytes) -> SubscribeResponse:
     """With what was split from it put behind again."""
     with patch.object(wire, "PIECES_BYTES_MIN", 0):

@@ -270,3 +270,10 @@ def test_messages_that_left_without_a_consumer_leave_nothing_behind(rig: Rig, cl
     client.consume("ring")
     assert len(client.in_hand) == 10
     rig.check_log()
+
+
+def test_a_delivery_says_when_its_message_expires(rig: Rig, client: RigClient) -> None:
+    client.publish("q", b"1", ttl_ms=100)
+    client.publish("q", b"2")
+    client.consume("q")
+    assert [each.expires_ms for each in client.in_hand.values()] == [rig.wall_ms + 100, 0]
