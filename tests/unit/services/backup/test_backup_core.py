@@ -410,3 +410,14 @@ def test_a_store_that_goes_on_refusing_takes_the_memory_with_it() -> None:
     assert not bench.core.has_lost_memory
     bench.pass_ms(3_000)
     assert bench.core.has_lost_memory
+
+
+@pytest.mark.parametrize(
+    ("epoch", "incarnation", "acknowledged"), [(E1, "b.0", 9), (E2, "b.0", 0), (E1, "b.1", 0)]
+)
+def test_what_the_store_says_to_another_memory_or_in_another_epoch_is_ignored(
+    epoch: Epoch, incarnation: str, acknowledged: int
+) -> None:
+    bench = following(3)
+    bench.feed(StoreSaid(SET, Appended(SET, epoch, Incarnation(incarnation), LogIndex(9))))
+    assert bench.acknowledged() == acknowledged
