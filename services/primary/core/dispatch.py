@@ -18,6 +18,8 @@ from services.primary.core.settings import PrimarySettings
 
 RETURNED_IN_ONE = 1000
 """Messages that were given back and may go out from one moment on: a millisecond's work, or two."""
+_APPENDED_AS_ONE = 4
+"""What came to so many queues costs as much as a message that was given back."""
 
 
 class _Dispatches(dict[QueueId, QueueDispatch]):
@@ -55,7 +57,7 @@ class Dispatch:
         self.is_behind = False
         """Whether the last delivery went to so many consumers that others have their turn before it goes on."""
         self.is_returning = False
-        """More is committed that was given back: `return_committed` goes on with it."""
+        """More is committed that came or was given back: `return_committed` goes on with it."""
         self._draining: dict[QueueId, None] = {}
         """Queues with drains that end behind that: what comes back may be for them."""
         for queue in queues.values():
@@ -102,8 +104,8 @@ class Dispatch:
             self.return_committed()
 
     def return_committed(self) -> None:
-        """Some of what is committed, and was given back, may go out now; what lies behind the others waits for them."""
-        commit_index, left = self._commit_index, RETURNED_IN_ONE
+        """Some of what is committed, and came or was given back, may go out now; what lies behind the others waits for them."""
+        commit_index, left = self._commit_index, RETURNED_IN_ONE * _APPENDED_AS_ONE
         self.is_returning = False
         # Of each queue at once: many sessions that end together give back what may be one queue's.
         visible: dict[QueueId, list[QueuePosition]] = {}
@@ -113,7 +115,7 @@ class Dispatch:
                 break
             _, queue_id, positions = self._invisible.popleft()
             visible.setdefault(queue_id, []).extend(positions)
-            left -= len(positions)
+            left -= 1 + len(positions) * _APPENDED_AS_ONE
         for queue_id, came_back in visible.items():
             dispatch = self._queues.get(queue_id)
             if dispatch is not None:
