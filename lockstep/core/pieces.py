@@ -9,7 +9,8 @@ step that begins them, if that goes on with them at once: nobody waits a turn fo
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import TypeVar
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import WakeAt
@@ -17,6 +18,17 @@ from lockstep.core.ids import SetName
 
 PIECE_COST = 2000
 """Of one piece, but for what its last step adds: some milliseconds, where much else runs on the same processors."""
+_Made = TypeVar("_Made")
+
+
+def at_once(steps: Generator[object, None, _Made]) -> _Made:
+    """What these steps make, all of them one behind the other: of few, for they are one step then. Raises what they raise."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: _Made = end.value
+            return made
 
 
 def do_piece(works: deque[Iterator[int]], cost_max: int) -> None:

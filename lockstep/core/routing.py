@@ -9,9 +9,10 @@ Costs are in steps of a selector (`selector_row`), about 0.1 us each.
 
 from bisect import bisect_left, insort
 from collections.abc import Generator, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from lockstep.core.ids import QueueId
+from lockstep.core.pieces import at_once
 
 Arguments = tuple[tuple[str, str], ...]
 SELECTOR_ARGUMENT = "lockstep:selector"
@@ -34,7 +35,6 @@ STEPS_PER_FOUND = 2
 """What each queue takes that is found in more than one place."""
 
 QueueIds = tuple[QueueId, ...]
-_Found = TypeVar("_Found")
 Matching = Generator[int, None, QueueIds]
 """Yields what it has cost since it did so last; returns the queues. It is good until something is bound or unbound."""
 
@@ -186,7 +186,7 @@ class TopicMatcher:
             del parent.children[word]
 
     def match(self, key: str, headers: Mapping[str, str]) -> QueueIds:
-        return _ended(self.match_in_steps(key, headers))
+        return at_once(self.match_in_steps(key, headers))
 
     def match_in_steps(self, key: str, headers: Mapping[str, str]) -> Matching:
         words = words_of(key)
@@ -255,7 +255,7 @@ class HeadersMatcher:
         del self._bindings[queue, key, arguments]
 
     def match(self, key: str, headers: Mapping[str, str]) -> QueueIds:
-        return _ended(self.match_in_steps(key, headers))
+        return at_once(self.match_in_steps(key, headers))
 
     def match_in_steps(self, key: str, headers: Mapping[str, str]) -> Matching:
         chosen: set[QueueId] = set()
@@ -337,7 +337,7 @@ class ExchangeMatcher:
         if self._kind in _SIMPLE_KINDS and not self._selecting:
             return Targets(self._plain.match(key, headers))
         known = self.remembered(key, headers)
-        return known if known is not None else _ended(self.targets_in_steps(key, headers))
+        return known if known is not None else at_once(self.targets_in_steps(key, headers))
 
     def remembered(self, key: str, headers: Mapping[str, str]) -> Targets | None:
         """The same, if it is remembered and nothing has to be looked for."""
@@ -399,13 +399,3 @@ def matcher_of(kind: str) -> Matcher:
         case "headers":
             return HeadersMatcher()
     raise ValueError(f"no exchange kind {kind!r}")
-
-
-def _ended(steps: Generator[int, None, _Found]) -> _Found:
-    """What steps return when all are done, one after the other."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            found: _Found = ended.value
-            return found

@@ -18,6 +18,7 @@ from lockstep.core.ids import (
     LogIndex,
     SetName,
 )
+from lockstep.core.pieces import at_once
 from lockstep.core.replication import (
     FRAMES_IN_ONE,
     Acknowledge,
@@ -33,7 +34,7 @@ from lockstep.core.replication import (
 from lockstep.core.store_protocol import StateItem
 from lockstep.runtime.epochs_codec import decode_reigns, encode_epochs
 from lockstep.runtime.handed_over_codec import encode_handed_over, handed_over_in
-from lockstep.runtime.turns import LeftToThread, at_once
+from lockstep.runtime.turns import LeftToThread
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import primary_pb2, store_pb2
 

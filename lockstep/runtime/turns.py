@@ -36,13 +36,3 @@ async def give_way(left: LeftToThread = None) -> None:
         await asyncio.sleep(0)
     else:
         await asyncio.wait((asyncio.wrap_future(left),))
-
-
-def at_once(steps: Generator[object, None, _Made]) -> _Made:
-    """The same of few steps, without turns."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            made: _Made = end.value
-            return made

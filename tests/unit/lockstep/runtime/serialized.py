@@ -6,9 +6,9 @@ import sys
 from google.protobuf.message import Message
 
 from lockstep.core.ids import SetName
+from lockstep.core.pieces import at_once
 from lockstep.core.requests import ClientMessage
 from lockstep.runtime.session_codec import decode_in_steps
-from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import Serialized
 
 

@@ -7,8 +7,9 @@ from time import thread_time
 
 import pytest
 
+from lockstep.core.pieces import at_once
 from lockstep.runtime.big_bytes import BIG_BYTES, PART_BYTES, copied, digested, joined
-from lockstep.runtime.turns import LeftToThread, at_once, in_turns
+from lockstep.runtime.turns import LeftToThread, in_turns
 
 BIG = 5 * BIG_BYTES + 3
 LONG_SECONDS = 0.01

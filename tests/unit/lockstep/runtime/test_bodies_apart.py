@@ -13,11 +13,11 @@ from lockstep.core import commands as c
 from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.pieces import at_once
 from lockstep.runtime import bodies_apart
 from lockstep.runtime.big_bytes import BIG_BYTES, PART_BYTES
 from lockstep.runtime.bodies_apart import LOOKED_BYTES_MIN, BodiesApart
 from lockstep.runtime.session_codec import encode_request
-from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import PIECES_BYTES_MIN
 from lockstep.wire.v1 import session_pb2 as pb
 from lockstep.wire.v1.transactions_pb2 import PublishRequest

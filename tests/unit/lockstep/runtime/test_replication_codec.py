@@ -20,6 +20,7 @@ from lockstep.core.ids import (
     SessionKey,
     SetName,
 )
+from lockstep.core.pieces import at_once
 from lockstep.core.replication import (
     FRAMES_IN_ONE,
     HELD_IN_ONE,
@@ -50,7 +51,6 @@ from lockstep.runtime.replication_codec import (
     encode_subscribe,
     encode_to_backup,
 )
-from lockstep.runtime.turns import at_once
 from lockstep.wire.v1 import primary_pb2
 from tests.unit.lockstep.runtime.serialized import whole
 

@@ -17,6 +17,7 @@ from lockstep.core.asides import Aside
 from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName
+from lockstep.core.pieces import at_once
 from lockstep.runtime import session_codec
 from lockstep.runtime.client_message_codec import COUNT_MAX
 from lockstep.runtime.session_codec import (
@@ -26,7 +27,6 @@ from lockstep.runtime.session_codec import (
     encode_request,
     encode_response,
 )
-from lockstep.runtime.turns import at_once
 from lockstep.wire.v1 import session_pb2 as pb
 from tests.unit.lockstep.runtime.serialized import decoded, whole
 from tests.unit.lockstep.runtime.session_messages import (

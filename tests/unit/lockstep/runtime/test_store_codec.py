@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lockstep.core.epoch_table import REIGN_MAX
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.pieces import at_once
 from lockstep.core.replication import FRAMES_IN_ONE
 from lockstep.core.store_protocol import (
     AnyStoreAnswer,
@@ -43,7 +44,6 @@ from lockstep.runtime.store_codec import (
     encode_answer,
     encode_request,
 )
-from lockstep.runtime.turns import at_once
 from lockstep.wire.v1 import store_pb2
 from tests.unit.lockstep.runtime.serialized import whole
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.errors import Rejected
+from lockstep.core.pieces import at_once
 from lockstep.runtime import wire
-from lockstep.runtime.turns import at_once
 from lockstep.runtime.wire import PIECES_BYTES_MIN, BytesWithin, parse, parse_in_steps
 from lockstep.wire.v1.primary_pb2 import SubscribeResponse
 from lockstep.wire.v1.transactions_pb2 import PublishRequest

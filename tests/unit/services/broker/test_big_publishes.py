@@ -10,12 +10,12 @@ import pytest
 
 from lockstep.core.commands import PublishCommand
 from lockstep.core.ids import Incarnation
+from lockstep.core.pieces import at_once
 from lockstep.runtime import rpc
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.cluster_view import MemberEntry
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.request_limits import request_bytes_max
-from lockstep.runtime.turns import at_once
 from lockstep.transport.server import as_it_came
 from lockstep.wire.v1 import transactions_pb2 as pb
 from services.broker.transactions_codec import forwarded_publish

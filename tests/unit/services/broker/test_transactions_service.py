@@ -13,6 +13,7 @@ from lockstep.core.commands import CommitCommand, EndCommand, PublishCommand
 from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, QueuePosition, SetName
+from lockstep.core.pieces import at_once
 from lockstep.core.requests import GetOutcome
 from lockstep.core.server_messages import AnyServerMessage, DeliveredMessage, OutcomeAnswer, OutcomeState
 from lockstep.runtime.channels import Channels
@@ -20,7 +21,6 @@ from lockstep.runtime.client_message_codec import COUNT_MAX
 from lockstep.runtime.cluster_view import ClusterView, SetView
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.serving import ServingRights
-from lockstep.runtime.turns import at_once
 from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import resource_manager_pb2 as rm
 from lockstep.wire.v1 import transactions_pb2 as pb

@@ -80,6 +80,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
+from lockstep.core.pieces import at_once
 from lockstep.core.records import AnyRecord, CommandRef, Commit, EpochBegins, Prepare, Publish, Rollback
 from lockstep.core.replication import HandedOver
 from lockstep.core.requests import (
@@ -103,7 +104,6 @@ from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened
 from lockstep.core.xa import XaStatus
-from lockstep.runtime.turns import at_once
 from services.primary.core.gone_before import NOTHING_GONE, GoneBefore
 from services.primary.core.handing_on import handed_over, roll_back_unfit
 from services.primary.core.observers import TransactionObserverFactory

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.runtime.turns import at_once
+from lockstep.core.pieces import at_once
 from services.primary.core.gone_before import LOOKED_AT_IN_ONE, GoneBefore
 from tests.unit.lockstep.core.history import Log, message
 

@@ -6,12 +6,12 @@ from lockstep.core.commands import AnyCommand, BindCommand, DeleteQueueCommand, 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, QueuePosition
 from lockstep.core.inputs import MessagesRead, StoreConnected, StoreLost
+from lockstep.core.pieces import at_once
 from lockstep.core.records import AcceptCommand, Dequeue
 from lockstep.core.replication import HandedOver
 from lockstep.core.requests import CloseConsumer, GetOutcome, Heartbeat, HeldDeliveries
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from lockstep.core.server_messages import HeartbeatAnswered
-from lockstep.runtime.turns import at_once
 from services.primary.core import handing_on
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
