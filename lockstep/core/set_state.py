@@ -6,7 +6,7 @@ primary (at the log's end), on backups (at the commit index) and in the log cons
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.core.apply_epochs import begin_epoch
 from lockstep.core.apply_messages import QUEUE_COST
@@ -99,15 +99,19 @@ class SetState:
         """To how many queues more than one publishes went, and as much for what records took out, counted or moved, since it
         was counted what that takes."""
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.listener: StateListener | None = None
-        """Who is told of what happens while records are applied (`set_listener`)."""
         self.set_listener(listener)
+
+    if TYPE_CHECKING:
+        # An attribute, since it is read for each record; but whoever assigned to it would leave `changes` without it.
+        @property
+        def listener(self) -> StateListener | None:
+            """Who is told of what happens while records are applied (`set_listener`)."""
 
     # --- driving it ---------------------------------------------------------------------------------------------------
 
     def set_listener(self, listener: StateListener | None) -> None:
         """From now on this one is told of what happens; may be done between records."""
-        self.listener = listener
+        object.__setattr__(self, "listener", listener)
         hears_items = listener is not None and type(listener).items_changed is not StateListener.items_changed
         self.changes.listener = listener if hears_items else None
 
