@@ -5,15 +5,13 @@ serves all of them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
 
 import pytest
-import pytest_asyncio
 
 from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.committed_logs import check_clients_of
-from tests.chaos.shared_clusters import ROUND_SECONDS, SharedClusters
+from tests.chaos.shared_clusters import ROUND_SECONDS, shared
 from tests.chaos.workload import Report, Workload
 from tests.integration.cluster import SETS, Deployment, deployed
 
@@ -30,16 +28,7 @@ async def _mend(deployment: Deployment) -> None:
     await deployment.until_in_sync(3, ROUND_SECONDS)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def clusters(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[SharedClusters[Deployment]]:
-    async with AsyncExitStack() as stack:
-        yield SharedClusters(tmp_path_factory.mktemp("clusters"), stack, deployed, _mend)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def deployment(clusters: SharedClusters[Deployment]) -> AsyncGenerator[Deployment]:
-    yield await clusters.present()
-    await clusters.come_round()
+clusters, deployment = shared(deployed, _mend)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Processes alone cannot show this: what a killed store had written is still in th
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
@@ -14,12 +13,16 @@ from lockstep.client.session import Session
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.power_loss_cluster import BROKERS, RESERVE_BYTES, PowerLossCluster, deployed
-from tests.chaos.shared_clusters import ROUND_SECONDS, SharedClusters
+from tests.chaos.shared_clusters import ROUND_SECONDS, SharedClusters, shared
 from tests.integration.cluster import SETS, Deployment
 from tests.integration.power_loss_fs import reason_to_skip
 from tests.integration.volatile_disk import total
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip()),
+]
 
 SET = "east"
 Machines = tuple[Deployment, PowerLossCluster]
@@ -32,18 +35,7 @@ async def _mend(machines: Machines) -> None:
     await deployment.until_in_sync(3, ROUND_SECONDS)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def clusters(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[SharedClusters[Machines]]:
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    async with AsyncExitStack() as stack:
-        yield SharedClusters(tmp_path_factory.mktemp("machines"), stack, deployed, _mend)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def machines(clusters: SharedClusters[Machines]) -> AsyncGenerator[Machines]:
-    yield await clusters.present()
-    await clusters.come_round()
+clusters, machines = shared(deployed, _mend)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

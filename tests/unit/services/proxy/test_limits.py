@@ -36,6 +36,12 @@ def lines(caplog: pytest.LogCaptureFixture, limit: str) -> list[str]:
     return [line for line in caplog.messages if f"limit={limit} " in line]
 
 
+async def attach_two_senders(client: RawClient) -> None:
+    """By handles 0 and 1."""
+    for number in range(2):
+        await client.attach_sender(f"sender-{number}", "queue", number)
+
+
 async def test_a_transaction_too_many_is_refused_and_other_connections_have_theirs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -82,8 +88,7 @@ async def test_links_too_many_are_refused_one_by_one_and_are_a_line(caplog: pyte
         serving(ProxyLimits(links_max=2)) as proxy,
         await RawClient.begun(proxy.address) as greedy,
     ):
-        for number in range(2):
-            await greedy.attach_sender(f"sender-{number}", "queue", number)
+        await attach_two_senders(greedy)
         for number in (2, 3):
             greedy.send(attach_sender(f"sender-{number}", "queue", number))
             assert (await greedy.expect("detach")).condition == RESOURCE_LIMIT
@@ -98,8 +103,8 @@ async def test_unfinished_messages_that_are_too_much_end_their_link_and_are_a_li
         serving(ProxyLimits(partial_bytes_max=1000)) as proxy,
         await RawClient.begun(proxy.address) as greedy,
     ):
+        await attach_two_senders(greedy)
         for number in range(2):
-            await greedy.attach_sender(f"sender-{number}", "queue", number)
             greedy.transfer(bytes(600), handle=number, more=True)
         assert (await greedy.expect("detach")).condition == "amqp:link:message-size-exceeded"
         assert len(lines(caplog, "partial_bytes_max")) == 1
