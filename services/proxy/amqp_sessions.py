@@ -79,6 +79,14 @@ class AmqpSessions:
         if session in self._begun:
             self._lossy[session] = None
 
+    def sending(self) -> set[Handle]:
+        """Sessions that have a link that the client has not detached, with something on it that is not on the wire."""
+        return {
+            path.handle_of(session)
+            for session, links in self._begun.items()
+            if any(path.is_sending(link) for link in links)
+        }
+
     def restore_windows(self) -> None:
         """Gives windows back what nobody took. To be called when the links have taken all that came.
 

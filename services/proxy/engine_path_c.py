@@ -173,6 +173,11 @@ def has_unsent(link: Handle) -> bool:
     return lib.pn_link_is_sender(link) and lib.pn_link_current(link) != _NULL  # type: ignore[no-any-return]
 
 
+def is_sending(link: Handle) -> bool:
+    """Whether a sending link has something that is not on the wire: a delivery that was made, or the beginning of one."""
+    return lib.pn_link_is_sender(link) and (lib.pn_link_queued(link) > 0 or has_unsent(link))
+
+
 def credit(link: Handle) -> int:
     """Of a receiving link: what the peer may send; of a sending link: what may be sent. Less than nothing: the peer has taken
     back what the engine has used."""

@@ -54,7 +54,7 @@ class Connection(Protocol):
     @property
     def is_over(self) -> bool: ...
     def wrote(self) -> None: ...
-    def close(self, condition: Condition | None) -> None: ...
+    def close(self, condition: Condition | None, *, is_our_own: bool = False) -> None: ...
     def unreadable(self, error: BaseException) -> None: ...
     def run(self, work: Coroutine[Any, Any, None]) -> None: ...
 
@@ -137,6 +137,10 @@ class Links:
                 link.give_back_late(now)
         # Other connections may have left room to those that wait for it.
         self._room.resume()
+        if left := self._room.left_behind(self._sessions.sending):
+            text = f"{left} bytes of messages were sent on links that were detached before a window let them through"
+            self._owner.refused("connection_output_bytes_max", text)
+            self._connection.close(Condition(RESOURCE_LIMIT, text), is_our_own=True)
 
     # --- sessions ---
 

@@ -3,10 +3,11 @@
 Law: what the engine holds for a connection, over all of its sessions, and what waits for its socket are one sum. A session has no
 more of it than it leaves, nor has a connection of its worker's room; but some of that a connection may always have. So whoever
 takes what he was sent is sent more, however much is held for others, and whoever is held up waits for his own client to take
-some. Behind the limits links keep their messages until they are told that there is room.
+some. Behind the limits links keep their messages until they are told that there is room. A connection ends for which the engine
+holds nothing but what will never be sent: it would wait for ever.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from services.proxy.engine_path import path
@@ -97,6 +98,19 @@ class OutputRoom:
     def forget_session(self, session: Handle) -> None:
         """It ends now, with all that the engine has for it."""
         self._hold(self.held - self._sessions.pop(session, 0))
+
+    def left_behind(self, sending: Callable[[], Collection[Handle]]) -> int:
+        """Bytes that hold links up and will never be sent, if they are as many as a session may have: what links had when their
+        client detached them, before its window let it through, the engine has until their session ends. `sending`: answers the
+        sessions in which something will be sent.
+        """
+        limits = self._limits
+        enough = min(limits.output_bytes_max, limits.connection_output_bytes_max // 2)
+        if self.held < enough or not self._held_up or self._waiting:
+            return 0
+        others = sending()
+        left = sum(size for session, size in self._sessions.items() if session not in others)
+        return left if left >= enough else 0
 
     def _look(self) -> None:
         """At what was taken meanwhile."""

@@ -245,12 +245,14 @@ def test_what_is_sent_in_pieces_is_one_transfer_and_what_is_aborted_is_none(pair
     path.go_on(link, memoryview(body))
     pair.exchange()
     assert path.has_unsent(link) and path.unsettled(link) == 1 and path.credit(link) == 2
+    assert path.is_sending(link)
     got = pair.receiver.current
     assert got is not None
     was_partial = got.partial
     path.finish(link)
     pair.exchange()
     assert (was_partial, got.partial) == (True, False)
+    assert not path.is_sending(link)
     assert pair.receiver.recv(1 << 20) == b"begin" + body
     pair.receiver.advance()
     path.settle(first)
@@ -261,6 +263,17 @@ def test_what_is_sent_in_pieces_is_one_transfer_and_what_is_aborted_is_none(pair
     got = pair.receiver.current
     assert got is not None and got.tag == "2" and got.aborted
     assert not path.has_unsent(link) and path.unsettled(link) == 0 and path.credit(link) == 0
+
+
+def test_a_link_is_sending_what_its_peer_has_no_credit_for(pair: Pair) -> None:
+    path, link = pair.path, outgoing(pair)
+    path.send(link, b"1", b"data", True)
+    pair.exchange()
+    assert path.is_sending(link) and not path.has_unsent(link)
+    pair.receiver.flow(1)
+    pair.exchange()
+    assert not path.is_sending(link)
+    assert not path.is_sending(incoming(pair))
 
 
 def test_a_drain_is_answered(pair: Pair) -> None:

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from proton import Connection, Sender
+from proton import Connection, Link, Sender
 
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
+from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_path import path
 from services.proxy.listener import ClientSocket
 from services.proxy.output_room import ALWAYS_BYTES, OutputRoom, WorkerOutput
@@ -248,6 +249,59 @@ async def test_a_session_that_ends_and_its_links_leave_their_room(proxy: StubPro
             client.send(credit(0, COUNT, incoming_window=0))
             await settled(proxy)
             assert proxy.worker.outputs.left < LIMITS.outputs_bytes_max - MIB // 2
+
+
+def look(proxy: StubProxy) -> None:
+    """What the worker does once a second."""
+    for _ in proxy.worker.give_back_late(asyncio.get_running_loop().time()):
+        pass
+
+
+async def receive_and_leave(client: RawClient, proxy: StubProxy, name: str, count: int, mode: int) -> None:
+    """A receiver that ends before its client's window lets anything through."""
+    client.send(attach_receiver(name, "queue", snd_settle_mode=mode))
+    await client.expect("attach")
+    client.send(credit(0, count, incoming_window=0))
+    await settled(proxy)
+    client.say("detach", handle=0, closed=True)
+    await client.expect("detach")
+
+
+@pytest.mark.parametrize("mode", [Link.SND_UNSETTLED, Link.SND_SETTLED])
+async def test_a_connection_ends_whose_room_is_taken_by_what_ended_links_have_left(
+    proxy: StubProxy, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine has that until their session ends, and never sends it."""
+    async with await RawClient.begun(proxy.address, incoming_window=0) as client:
+        await receive_and_leave(client, proxy, "r1", COUNT, mode)
+        client.send(attach_receiver("r2", "queue"))
+        await client.expect("attach")
+        look(proxy)
+        client.send(credit(0, 1, incoming_window=PLENTY))
+        await settled(proxy)
+        look(proxy)
+        assert await client.expect_end() == RESOURCE_LIMIT
+    assert len(lines(caplog, "connection_output_bytes_max")) == 1
+    assert proxy.worker.outputs.left == LIMITS.outputs_bytes_max
+
+
+async def test_a_connection_stays_while_a_link_sends_beside_what_ended_links_have_left(
+    proxy: StubProxy,
+) -> None:
+    async with await RawClient.begun(proxy.address, incoming_window=0) as client:
+        await receive_and_leave(client, proxy, "r1", COUNT // 2, Link.SND_UNSETTLED)
+        client.send(attach_receiver("r2", "queue"))
+        await client.expect("attach")
+        client.send(credit(0, COUNT, incoming_window=0))
+        await settled(proxy)
+        look(proxy)
+        client.send(credit(0, COUNT, incoming_window=PLENTY))
+        for _ in range(COUNT):
+            await client.expect("transfer")
+        look(proxy)
+        client.say("end")
+        await client.expect("end")
+        assert proxy.worker.outputs.left == LIMITS.outputs_bytes_max
 
 
 class Transport:
