@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core.alike_messages import AlikeMessages
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 from lockstep.core.priority_levels import PRIORITY_DEFAULT, PRIORITY_MAX
 from lockstep.runtime.bodies_apart import MUCH_BYTES, fill_bodies, messages_with_bodies, put_back
@@ -284,9 +284,10 @@ def span(milliseconds: int) -> int:
 
 
 def check_count(count: int, count_max: int, what: str) -> None:
-    """Raises `Rejected` TOO_LARGE for more than one step takes: asked before anything is made of them."""
+    """Raises `LimitReached` TOO_LARGE for more than one step takes: asked before anything is made of them."""
     if count > count_max:
-        raise Rejected(ErrorCode.TOO_LARGE, f"{count} {what} in one message, at most {count_max}")
+        text = f"{count} {what} in one message, at most {count_max}"
+        raise LimitReached("count_max", ErrorCode.TOO_LARGE, text)
 
 
 def checked_priority(priority: int) -> int:

@@ -4,15 +4,13 @@ Law: what has more fields than a request needs is refused before it is parsed, s
 gigabytes. Of what is malformed the parser says so: it makes nothing behind that, as nothing is looked at here.
 """
 
-import logging
 from collections.abc import Iterator
 from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.runtime.limit_log import LimitLog
+from lockstep.core.errors import ErrorCode, LimitReached
 from lockstep.runtime.wire import FIXED_BYTES, LENGTH_DELIMITED, VARINT, read_varint
 
 FIELDS_MAX = 200_000
@@ -26,7 +24,6 @@ _FIELDS_A_STEP = 2_000
 _PACKED_BYTES = 32
 """Numbers that follow each other cost as much as a field for so many bytes."""
 
-refusals = LimitLog(logging.getLogger("lockstep.rpc"))
 _Table = dict[int, Any]
 """Of a message: number of a field -> the table of the messages that it has, or None for numbers."""
 _tables: dict[str, _Table] = {}
@@ -41,7 +38,8 @@ def check_fields(kind: type[Message], data: bytes | memoryview, fields_max: int 
 def look_at_fields(
     kind: type[Message], data: bytes | memoryview, fields_max: int = FIELDS_MAX
 ) -> Iterator[None]:
-    """Raises `Rejected` TOO_LARGE for a serialised message of that kind with more fields, those of the messages in it among them.
+    """Raises `LimitReached` TOO_LARGE for a serialised message of that kind with more fields, with those of the messages in
+    it.
 
     Yields where a step may end.
     """
@@ -53,8 +51,7 @@ def look_at_fields(
             if left < 0:
                 name = kind.__name__
                 text = f"a {name} of more than {fields_max} fields"
-                refusals.refused("fields_max", text)
-                raise Rejected(ErrorCode.TOO_LARGE, text, kind=name)
+                raise LimitReached("fields_max", ErrorCode.TOO_LARGE, text, kind=name)
             while at >= end:
                 if not outer:
                     return

@@ -13,10 +13,11 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
+from lockstep.core.errors import ErrorCode, InDoubt, LimitReached, LockstepError
 from lockstep.runtime import bodies_apart
 from lockstep.runtime.bodies_apart import BodiesApart, Found
 from lockstep.runtime.field_limit import LOOKED_BYTES_MIN, look_at_fields
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.process import halt
 from lockstep.runtime.status import abort
 from lockstep.runtime.turns import give_way, in_turns
@@ -24,6 +25,8 @@ from lockstep.runtime.wire import parse, parse_in_steps
 from lockstep.transport.server import as_it_came
 
 _log = logging.getLogger("lockstep.rpc")
+refusals = LimitLog(_log)
+"""Of calls that end by a limit."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 _END: Any = grpc.aio.EOF
@@ -122,6 +125,8 @@ def _guarded(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
         try:
             return await handler(request, context)
         except LockstepError as error:
+            if isinstance(error, LimitReached):
+                refusals.refused(error.limit, error.message)
             return await abort(context, error)
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise

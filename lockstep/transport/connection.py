@@ -24,7 +24,7 @@ from h2.events import (
     TrailersReceived,
     WindowUpdated,
 )
-from h2.exceptions import H2Error
+from h2.exceptions import DenialOfServiceError, H2Error
 from h2.settings import SettingCodes
 
 from lockstep.transport.calls_offered import CALLS_OFFERED, KEPT_MAX, CallsOffered
@@ -273,6 +273,8 @@ class Connection(asyncio.Protocol):
             self.close(ended.details, ErrorCodes.PROTOCOL_ERROR)
         except (H2Error, ValueError) as error:
             self._flush()
+            if isinstance(error, DenialOfServiceError):
+                self.refused("fields_bytes_max", str(error))
             self.close(f"the other side broke the protocol: {error}", ErrorCodes.PROTOCOL_ERROR)
 
     def _take(self, data: bytes) -> None:
@@ -324,7 +326,9 @@ class Connection(asyncio.Protocol):
                 at += HEAD_BYTES + (1 if beside else 0)
                 continue
             if length > (FIELDS_BYTES_MAX if kind in _OF_HEADERS else CONTROL_BYTES_MAX):
-                raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"a frame of kind {kind} has {length} bytes")
+                text = f"a frame of kind {kind} has {length} bytes"
+                self.refused("frame_bytes_max", text)
+                raise ConnectionEnded(grpc.StatusCode.INTERNAL, text)
             if behind > end:
                 break
             if kind == _HEADERS and self._intake is not None:
@@ -448,13 +452,17 @@ class Connection(asyncio.Protocol):
                     pass
         self._flush()
         if self._transport is not None and self._transport.get_write_buffer_size() > ANSWERS_UNSENT_BYTES_MAX:
-            raise ConnectionEnded(grpc.StatusCode.UNAVAILABLE, "answers are asked for and not taken")
+            text = "answers are asked for and not taken"
+            self.refused("answers_unsent_bytes_max", text)
+            raise ConnectionEnded(grpc.StatusCode.UNAVAILABLE, text)
 
     def _begin_call(self, number: int, headers: list[Header], is_end: bool) -> None:
         assert self._on_call is not None, "only servers receive requests"
         if self.is_leaving or self.blocked_bytes > BLOCKED_BYTES_MAX:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             self._expect_late(WINDOW_BYTES)
+            if not self.is_leaving:
+                self.refused("blocked_bytes_max", f"{self.blocked_bytes} bytes of answers are not taken")
         elif len(self.streams) >= self._calls_offered.count:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             self._expect_late(WINDOW_BYTES)

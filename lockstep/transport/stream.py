@@ -343,6 +343,7 @@ class Stream:
         connection, size = self.connection, size_of(data)
         if size > self._message_bytes_max:
             text = f"a message has {size} bytes, {self._message_bytes_max} are allowed"
+            connection.refused("message_bytes_max", text)
             self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         if self.failure is not None:
             raise self.failure

@@ -78,7 +78,7 @@ class CallerSession:
         """Why; set when it is over."""
         self._stream = stream
         self._limits = limits
-        self._refused = refused
+        self._note_refusal = refused
         self._head = Epoch(0), LogIndex(0)
         self._next_number = 0
         """0: not attached yet."""
@@ -113,7 +113,7 @@ class CallerSession:
             answer.set_exception(self.ended.result())
         elif len(self._sent) + len(self._unsent) >= self._limits.unanswered_max:
             text = f"{self._limits.unanswered_max} commands of the session wait for their answers"
-            self._refused("caller_unanswered_max", f"set={self.set_name} {text}")
+            self._note_refusal("caller_unanswered_max", f"set={self.set_name} {text}")
             answer.set_exception(NotTaken(ErrorCode.UNAVAILABLE, text))
         else:
             self._unsent.append((command, answer))

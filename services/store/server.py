@@ -153,6 +153,8 @@ class StoreServer:
             return
         outbox, data = writer.outbox, encode_answer(answer)
         if outbox.bytes_waiting > self._settings.unsent_bytes_max:
+            text = f"set={answer.set_name} {outbox.bytes_waiting} bytes of answers are not taken"
+            self._refusals.refused("unsent_bytes_max", text)
             outbox.abort()
         outbox.put((answer, data), size_of(data), wakes=False)
         outbox.write_now(1, partial(_write_now, writer.context))

@@ -13,7 +13,7 @@ from lockstep.core.commands import (
     Disposition,
     SettleCommand,
 )
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, Dequeue, DequeueReason
@@ -134,7 +134,8 @@ def check_held(context: Context, session: SessionKey, command: SettleCommand, qu
     if command.annotations:
         _check_annotations(command, queue)
     if len(command.positions) > context.settings.command_messages_max:
-        raise Rejected(ErrorCode.TOO_LARGE, f"{len(command.positions)} positions in one command")
+        text = f"{len(command.positions)} positions in one command"
+        raise LimitReached("command_messages_max", ErrorCode.TOO_LARGE, text)
     if len(set(command.positions)) != len(command.positions):
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "a position is named twice", queue=command.queue)
     is_kept = context.state.open_from <= command.delivery_epoch <= context.epoch
@@ -153,7 +154,8 @@ def _check_annotations(command: SettleCommand, queue: Queue) -> None:
     check_pairs(command.annotations)
     before = max([len(queue.annotations.get(position, b"")) for position in command.positions], default=0)
     if before + len(command.annotations) > ANNOTATIONS_BYTES_MAX:
-        raise Rejected(
+        raise LimitReached(
+            "annotations_bytes_max",
             ErrorCode.TOO_LARGE,
             f"a message would have {before + len(command.annotations)} bytes of annotations, at most {ANNOTATIONS_BYTES_MAX}",
             queue=command.queue,

@@ -15,7 +15,7 @@ from lockstep.core.commands import (
     DeleteQueueCommand,
     QueueOptions,
 )
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.exchanges import EXCHANGE_KINDS, Binding, Exchange
 from lockstep.core.ids import SessionKey
 from lockstep.core.records import (
@@ -169,7 +169,8 @@ def bind(context: Context, request: Request, command: BindCommand) -> None:
     if sum(max(1, len(name) + len(value)) for name, value in command.arguments) > (
         context.settings.binding_arguments_bytes_max
     ):
-        raise Rejected(
+        raise LimitReached(
+            "binding_arguments_bytes_max",
             ErrorCode.TOO_LARGE,
             f"binding arguments have at most {context.settings.binding_arguments_bytes_max} bytes",
             exchange=command.exchange,

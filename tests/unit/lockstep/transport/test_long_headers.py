@@ -59,7 +59,9 @@ async def test_headers_that_are_too_long_end_their_call_and_no_other(
 
 
 @within(30)
-async def test_a_field_block_without_measure_ends_the_connection(client: h.RawClient) -> None:
+async def test_a_field_block_without_measure_ends_the_connection(
+    client: h.RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
     client.send(
         h.request(1, path("Echo"), flags=0),
         *(h.frame(h.CONTINUATION, 0, 1, h.field(b"more", b"x" * 30_000)) for _ in range(3)),
@@ -67,6 +69,18 @@ async def test_a_field_block_without_measure_ends_the_connection(client: h.RawCl
     )
     end = await client.end_of(1)
     assert end is not None and end.kind == h.GOAWAY
+    assert [text for text in caplog.messages if "limit=fields_bytes_max" in text]
+
+
+@pytest.mark.parametrize("kind", [h.HEADERS, h.PING])
+@within(30)
+async def test_a_frame_that_is_too_long_ends_the_connection(
+    client: h.RawClient, caplog: pytest.LogCaptureFixture, kind: int
+) -> None:
+    client.send(h.frame(kind, 0, 1, bytes(FIELDS_BYTES_MAX + 1)))
+    while not client.is_over:
+        await client.receive()
+    assert [text for text in caplog.messages if "limit=frame_bytes_max" in text]
 
 
 @within(30)

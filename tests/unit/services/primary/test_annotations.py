@@ -128,6 +128,7 @@ def test_a_message_has_so_many_bytes_of_them_and_no_more() -> None:
     assert say(client, large[0]).code is ErrorCode.NONE
     assert say(client, large[1]).code is ErrorCode.NONE
     assert say(client, large[2]).code is ErrorCode.TOO_LARGE
+    assert [note.limit for note in rig.notes if note.event == "limit_reached"] == ["annotations_bytes_max"]
 
 
 def test_a_copy_of_a_dead_letter_has_it_as_well() -> None:

@@ -346,6 +346,22 @@ def publish_too_much(rig: Rig, *bodies: bytes) -> None:
     assert client.publish("q", *bodies).code is ErrorCode.TOO_LARGE
 
 
+def settle_too_many(rig: Rig) -> None:
+    client = rig.client()
+    client.declare("q")
+    positions = tuple(map(QueuePosition, range(3)))
+    assert (
+        client.do(SettleCommand(0, "q", Epoch(1), positions, Disposition.ACCEPT)).code is ErrorCode.TOO_LARGE
+    )
+
+
+def bind_with_too_much(rig: Rig) -> None:
+    client = rig.client()
+    client.declare("q")
+    client.exchange("x", kind="headers")
+    assert client.do(BindCommand(0, "x", "q", "", (("a", "b"), ("c", "d")))).code is ErrorCode.TOO_LARGE
+
+
 @pytest.mark.parametrize(
     ("limit", "settings", "go_beyond"),
     [
@@ -366,6 +382,8 @@ def publish_too_much(rig: Rig, *bodies: bytes) -> None:
             PrimarySettings(command_bytes_max=3),
             lambda rig: publish_too_much(rig, b"ab", b"cd"),
         ),
+        ("command_messages_max", PrimarySettings(command_messages_max=2), settle_too_many),
+        ("binding_arguments_bytes_max", PrimarySettings(binding_arguments_bytes_max=3), bind_with_too_much),
     ],
 )
 def test_what_a_limit_refuses_is_noted(
