@@ -15,11 +15,12 @@ from lockstep.client.session_events import Received, StreamLost
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
+from lockstep.core.server_messages import AnyServerMessage
 from lockstep.runtime.bodies_apart import LOOKED_BYTES_MIN
 from lockstep.runtime.field_limit import FIELDS_MAX
+from lockstep.runtime.hearing import hear_decoded
 from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from lockstep.runtime.session_codec import decode_long_response, decode_response, encode_request
-from lockstep.runtime.turns import in_turns
 from lockstep.runtime.wire import Serialized
 from lockstep.transport.stream import size_of
 
@@ -116,25 +117,13 @@ class SessionStream:
         await asyncio.gather(self._reader, self._writer, return_exceptions=True)
 
     async def _read(self) -> str:
-        much: list[bytes | memoryview] = []
-
-        def take(data: bytes | memoryview) -> bool:
-            if len(data) >= MUCH_BYTES:
-                much.append(data)
-                return False
-            _, messages = decode_response(data)
+        def tell(response: tuple[SetName, tuple[AnyServerMessage, ...]]) -> bool:
             if not self._is_over:
-                self._hear(Received(self.number, messages))
+                self._hear(Received(self.number, response[1]))
             return not self._is_over
 
-        while await self._call.hear(take):
-            if not much:
-                return "cancelled"
-            _, messages = await in_turns(decode_long_response(much.pop()))
-            await asyncio.sleep(0)
-            if self._is_over:
-                return "cancelled"
-            self._hear(Received(self.number, messages))
+        if await hear_decoded(self._call, MUCH_BYTES, decode_response, decode_long_response, tell):
+            return "cancelled"
         status = await self._call.code()
         return f"{status.name}: {await self._call.details()}"
 

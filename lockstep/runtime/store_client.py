@@ -22,6 +22,7 @@ from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, Append
 from lockstep.runtime.big_bytes import BIG_BYTES
 from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
 from lockstep.runtime.driver import Driver
+from lockstep.runtime.hearing import hear_decoded
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
 from lockstep.runtime.pulses import Pulse, Pulses
@@ -33,7 +34,6 @@ from lockstep.runtime.store_codec import (
     encode_read_messages,
     encode_request,
 )
-from lockstep.runtime.turns import in_turns
 
 RETRY_SECONDS = 0.05
 """Between two attempts to reach a store: it is on the same machine or beside it."""
@@ -184,17 +184,9 @@ class StoreClient:
         self._explain(stream, results)
 
     async def _read(self, call: Any, stream: _Stream, pulse: Pulse) -> None:
-        long: list[bytes | memoryview] = []
-
-        def take(data: bytes | memoryview) -> bool:
+        def tell(answer: AnyStoreAnswer | None) -> bool:
             pulse.has_heard = True
             self._on_answer()
-            if len(data) >= BIG_BYTES:
-                long.append(data)
-                return False
-            return said(decode_answer(data))
-
-        def said(answer: AnyStoreAnswer | None) -> bool:
             if self._streams.get(stream.set_name) is not stream:
                 return False
             if not stream.is_connected:
@@ -204,9 +196,7 @@ class StoreClient:
                 self._driver.feed(StoreSaid(stream.set_name, answer))
             return True
 
-        while await call.hear(take) and long:
-            if not said(await in_turns(decode_long_answer(long.pop()))):
-                return
+        await hear_decoded(call, BIG_BYTES, decode_answer, decode_long_answer, tell)
 
     @staticmethod
     async def _write(call: Any, stream: _Stream, pulse: Pulse) -> None:

@@ -22,6 +22,7 @@ from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, StateC
 from lockstep.runtime.big_bytes import BIG_BYTES
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
+from lockstep.runtime.hearing import hear_decoded
 from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
@@ -29,10 +30,9 @@ from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import CannotStart, bind, spawn
 from lockstep.runtime.pulses import PULSE_SECONDS
 from lockstep.runtime.reflection import add_services
-from lockstep.runtime.rpc import Context, hear, service, stream_stream, unary, unary_stream
+from lockstep.runtime.rpc import Context, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_long_request, decode_request, encode_answer
 from lockstep.runtime.tracing import tracing
-from lockstep.runtime.turns import in_turns
 from lockstep.runtime.wire import Serialized
 from lockstep.transport.stream import MOVED_BYTES, size_of
 from lockstep.wire.v1 import store_pb2
@@ -203,15 +203,8 @@ class StoreServer:
 
     async def _read_requests(self, stream: int, writer: _Writer) -> None:
         set_name = SetName("")
-        long: list[bytes | memoryview] = []
 
-        def take(data: bytes | memoryview) -> bool:
-            if len(data) >= BIG_BYTES:
-                long.append(data)
-                return False
-            return said(decode_request(data))
-
-        def said(request: AnyStoreRequest | None) -> bool:
+        def tell(request: AnyStoreRequest | None) -> bool:
             nonlocal set_name
             if request is None:
                 self._say_heartbeat(writer.outbox)
@@ -225,9 +218,7 @@ class StoreServer:
             return self._has_room(set_name)
 
         try:
-            while await hear(writer.context, take):
-                if long and said(await in_turns(decode_long_request(long.pop()))):
-                    continue
+            while await hear_decoded(writer.context, BIG_BYTES, decode_request, decode_long_request, tell):
                 writer.is_waiting = True
                 await self._wait_for_room(set_name)
                 writer.is_waiting = False
