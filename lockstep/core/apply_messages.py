@@ -57,9 +57,14 @@ SHARES_AT_ONCE = 1000
 """What a record publishes goes to so many queues in one step; to more in several."""
 SHARES_IN_ONE = 250
 """Of these, in one."""
-POSITIONS_A_QUEUE, MOVED_AS_QUEUES = 8, 3
-"""Messages that a record takes out, or counts, cost as much as one queue more that a publish goes to; one that it moves as much
-as some."""
+POSITIONS_A_QUEUE = 8
+"""Messages that a record takes out, or counts, cost as much as one queue more that a publish goes to."""
+MOVED_AS_TARGETS = 2
+"""What it costs to move a message, beside what each queue does that it is moved to: as much as so many of these."""
+MOVED_AT_ONCE = 1500
+"""What is moved in one step (`moving_cost`); more takes several."""
+MOVED_IN_ONE, MOVING_COST_MAX = 250, 1000
+"""Messages that leave their queue in one of them; and what it costs at most in microseconds, but for what they do to one queue."""
 
 
 def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None = None) -> list[Share]:
@@ -318,43 +323,108 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
     source = state.queues.by_id.get(record.queue)
     if source is None:
         return DONE
+    work = _move_in_steps(state, index, source, record, is_durable)
+    cost = moving_cost(len(record.positions), len(record.targets))
+    if cost > MOVED_AT_ONCE:
+        state.do(work)
+        return DONE
+    state.spread += cost
+    for _ in work:
+        pass
+    return DONE
+
+
+def moving_cost(positions: int, targets: int) -> int:
+    """What it costs to move so many messages to so many targets, in queues that a publish goes to."""
+    return positions * (MOVED_AS_TARGETS + targets)
+
+
+def _move_in_steps(
+    state: SetState, index: LogIndex, source: Queue, record: Move, is_durable: bool
+) -> Iterator[int]:
+    """Move some messages after the other, each to all of its targets, in steps that say what they cost (`Pieces`)."""
     first = place(index, record.ordinal)
-    moved: list[tuple[QueuePosition, MessageId, bool]] = []
-    annotations: dict[QueuePosition, bytes] = {}
-    deaths = _deaths(source, record, first) if record.time_ms else {}
-    levels: list[int] = []
-    for number, position in enumerate(record.positions):
-        message_id = source.message_id(position)
-        if message_id is not None:
+    targets = [
+        (target, record.expires_ms[number] if record.expires_ms else 0)
+        for number, target_id in enumerate(record.targets)
+        if (target := state.queues.by_id.get(target_id)) is not None
+    ]
+    yield len(targets)
+    for begin in range(0, len(record.positions), MOVED_IN_ONE):
+        positions = record.positions[begin : begin + MOVED_IN_ONE]
+        moving = _Moving(state, source, record, positions, first + begin, is_durable)
+        removed = source.remove(positions, is_durable)
+        if state.listener is not None and removed.positions:
+            state.tell(state.listener.dequeued, source, removed.positions, record.reason, None)
+        cost = QUEUE_COST * MOVED_AS_TARGETS * len(positions)
+        for target, expires_ms in targets if moving.ids else ():
+            moving.put_into(target, expires_ms)
+            cost += QUEUE_COST * len(moving.ids)
+            if cost >= MOVING_COST_MAX:
+                yield cost
+                cost = 0
+        release(state.contents, removed)
+        yield cost
+
+
+class _Moving:
+    """Some of the messages that a record moves, from before they leave their queue until they are in all of the others."""
+
+    def __init__(
+        self,
+        state: SetState,
+        source: Queue,
+        record: Move,
+        positions: Sequence[QueuePosition],
+        first: int,
+        is_durable: bool,
+    ) -> None:
+        """`first`: the new position of the first one."""
+        self._state = state
+        self.ids: list[MessageId] = []
+        self._positions: list[QueuePosition] = []
+        self._are_durable: list[bool] = []
+        self._levels: list[int] = []
+        self._deaths: list[Deaths] = []
+        self._annotations: dict[QueuePosition, bytes] = {}
+        alike: dict[Deaths, Deaths] = {}
+        """Those that are equal are one object."""
+        for new, position in enumerate(positions, first):
+            message_id = source.message_id(position)
+            if message_id is None:
+                continue
             is_entry_durable = source.is_entry_durable(position)
-            if is_durable or not is_entry_durable:
-                moved.append((QueuePosition(first + number), message_id, is_entry_durable))
-                levels.append(source.priority(position))
-                if position in source.annotations:
-                    annotations[QueuePosition(first + number)] = source.annotations[position]
-    state.spread += MOVED_AS_QUEUES * len(record.positions)
-    removed = source.remove(record.positions, is_durable)
-    if state.listener is not None and removed.positions:
-        state.tell(state.listener.dequeued, source, removed.positions, record.reason, None)
-    for place_of_target, target_id in enumerate(record.targets):
-        target = state.queues.by_id.get(target_id)
-        if target is None or not moved:
-            continue
-        for position, message_id, is_entry_durable in moved:
-            size = state.contents.total_size((message_id,))
+            if not is_durable and is_entry_durable:
+                continue
+            self.ids.append(message_id)
+            self._positions.append(QueuePosition(new))
+            self._are_durable.append(is_entry_durable)
+            self._levels.append(source.priority(position))
+            if record.time_ms:
+                deaths = deaths_of(source, position, record.reason, record.time_ms)
+                self._deaths.append(alike.setdefault(deaths, deaths))
+            if position in source.annotations:
+                self._annotations[QueuePosition(new)] = source.annotations[position]
+        self._sizes = [state.contents.total_size((message_id,)) for message_id in self.ids]
+        self._has_levels = self._levels.count(PRIORITY_DEFAULT) != len(self._levels)
+
+    def put_into(self, target: Queue, expires_ms: int) -> None:
+        """Put them to the end of one queue; they leave it at a time (TimeMs), 0: never."""
+        state, positions = self._state, self._positions
+        for position, message_id, size, is_entry_durable in zip(
+            positions, self.ids, self._sizes, self._are_durable, strict=True
+        ):
             target.append((position,), (message_id,), size, is_entry_durable)
             state.contents.hold(message_id, is_entry_durable and target.is_durable)
-            target.expiries[position] = record.expires_ms[place_of_target] if record.expires_ms else 0
-            if deaths:
-                target.deaths[position] = deaths[position]
-            if position in annotations:
-                target.annotations[position] = annotations[position]
-        if levels.count(PRIORITY_DEFAULT) != len(levels):
-            target.prioritise([position for position, _, _ in moved], levels)
+            target.expiries[position] = expires_ms
+        for position, deaths in zip(positions, self._deaths, strict=False):
+            target.deaths[position] = deaths
+        for position, annotations in self._annotations.items():
+            target.annotations[position] = annotations
+        if self._has_levels:
+            target.prioritise(positions, self._levels)
         if state.listener is not None:
-            state.tell(state.listener.enqueued, target, [position for position, _, _ in moved])
-    release(state.contents, removed)
-    return DONE
+            state.tell(state.listener.enqueued, target, positions)
 
 
 def apply_annotate(
@@ -364,17 +434,6 @@ def apply_annotate(
     if queue is not None:
         queue.annotate(record.positions, record.annotations, is_durable)
     return DONE
-
-
-def _deaths(source: Queue, record: Move, first: int) -> dict[QueuePosition, Deaths]:
-    """Why what is moved was moved, this time and before, by the positions that it gets."""
-    found: dict[QueuePosition, Deaths] = {}
-    alike: dict[Deaths, Deaths] = {}
-    """Those that are equal are one object."""
-    for new, position in enumerate(record.positions, first):
-        deaths = deaths_of(source, position, record.reason, record.time_ms)
-        found[QueuePosition(new)] = alike.setdefault(deaths, deaths)
-    return found
 
 
 def deaths_of(source: Queue, position: QueuePosition, reason: int, time_ms: int) -> Deaths:

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import ne
+from typing import Any
 
 import pytest
 
-from lockstep.core.apply_messages import SHARES_AT_ONCE, SHARES_IN_ONE
+from lockstep.core.apply_messages import MOVING_COST_MAX, QUEUE_COST, SHARES_AT_ONCE, SHARES_IN_ONE
 from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.invariants import check_invariants
 from lockstep.core.queues import Queue
-from lockstep.core.records import AcceptCommand, CommandRef, Message, OpenSession, Publish
+from lockstep.core.records import AcceptCommand, CommandRef, Message, Move, OpenSession, Publish
 from lockstep.core.set_state import CALLED_IN_ONE, SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.state_listener import StateListener
@@ -86,6 +87,23 @@ def commits_with_an_accept(log: Log) -> None:
     log.commit(key)
 
 
+def move(log: Log, count: int, targets: int, **options: Any) -> None:
+    """So many messages go from one queue to so many others."""
+    ids = [queue.id for queue in log.state.queues.by_id.values()]
+    source = log.state.queues.by_id[ids[1]]
+    log.publish(*[message((source,), priority=number % 7) for number in range(count)])
+    log.flush()
+    log.append(Move(None, 0, source.id, tuple(source.positions()), tuple(ids[-targets:]), time_ms=1, **options))
+
+
+def moves(log: Log) -> None:
+    move(log, 1, MANY)
+
+
+def moves_back(log: Log) -> None:
+    move(log, 3, MANY, expires_ms=tuple(range(MANY)))
+
+
 KINDS = [
     publishes,
     publishes_some,
@@ -94,6 +112,8 @@ KINDS = [
     commits,
     commits_one,
     commits_with_an_accept,
+    moves,
+    moves_back,
 ]
 
 
@@ -151,6 +171,25 @@ def most_in_one(state: SetState, steps: Iterator[int]) -> int:
         now = [queue.length for queue in state.queues.by_id.values()]
         most, before = max(most, sum(map(ne, now, before))), now
     return most
+
+
+@pytest.mark.parametrize(("count", "targets"), [(800, 3), (40, 400), (1200, 1)])
+def test_many_messages_that_move_to_several_queues_do_so_in_short_steps(
+    wired: Log, count: int, targets: int
+) -> None:
+    log = log_behind(wired)
+    move(log, count, targets)
+    log.flush()
+    log.state.finish()
+    state, published = begun(wired), log.frames.pop(0)
+    state.apply_frame(published)
+    most = 0
+    before = there = state.queues.by_name["q1"].length, lengths(state)
+    for _ in chain(state.apply_in_steps(log.frames[0]), (0,)):
+        there = state.queues.by_name["q1"].length, lengths(state)
+        most, before = max(most, abs(before[0] - there[0]), abs(before[1] - there[1])), there
+    assert there[0] == 0 and most <= 250 + 2 * MOVING_COST_MAX // QUEUE_COST
+    assert state_hash(state) == state_hash(log.state)
 
 
 def test_what_many_queues_reserved_is_given_back_by_few_publishes_in_a_step(wired: Log) -> None:
