@@ -64,7 +64,7 @@ MOVED_AS_TARGETS = 2
 MOVED_AT_ONCE = 1500
 """What is moved in one step (`moving_cost`); more takes several."""
 MOVED_IN_ONE, MOVING_COST_MAX = 250, 1000
-"""Messages that leave their queue in one of them; and what it costs at most in microseconds, but for what they do to one queue."""
+"""Messages that leave their queue in one of them; and what it may cost, but for what they do to one queue."""
 
 
 def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None = None) -> list[Share]:
@@ -419,8 +419,8 @@ class _Moving:
             target.expiries[position] = expires_ms
         for position, deaths in zip(positions, self._deaths, strict=False):
             target.deaths[position] = deaths
-        for position, annotations in self._annotations.items():
-            target.annotations[position] = annotations
+        for position, said in self._annotations.items():
+            target.annotations[position] = said
         if self._has_levels:
             target.prioritise(positions, self._levels)
         if state.listener is not None:

@@ -93,7 +93,9 @@ def move(log: Log, count: int, targets: int, **options: Any) -> None:
     source = log.state.queues.by_id[ids[1]]
     log.publish(*[message((source,), priority=number % 7) for number in range(count)])
     log.flush()
-    log.append(Move(None, 0, source.id, tuple(source.positions()), tuple(ids[-targets:]), time_ms=1, **options))
+    log.append(
+        Move(None, 0, source.id, tuple(source.positions()), tuple(ids[-targets:]), time_ms=1, **options)
+    )
 
 
 def moves(log: Log) -> None:

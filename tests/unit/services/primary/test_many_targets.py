@@ -440,6 +440,8 @@ def test_dead_letters_for_very_many_queues_leave_with_what_brought_them(rig: Rig
     key = client.begin(timeout_ms=100)
     client.settle("worn", transaction=key, sequence=1)
     rig.pass_time(200)
+    while rig.wakes:
+        wake(rig)
     log = rig.core.context.writer.log
     assert log.framed_end == log.end == log.commit_index
     assert {queue.length for queue in rig.state.queues.by_id.values() if queue.name != "worn"} == {1}
