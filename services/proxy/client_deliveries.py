@@ -111,19 +111,17 @@ class ClientDeliveries:
         """Deliveries that were not settled when the link ended."""
         self._is_over = False
 
-    def end(self, aborted: Handle | None = None) -> dict[Epoch, list[QueuePosition]]:
-        """The link is gone: answers what its client has not settled and is not void, by the epochs of the deliveries. `aborted`:
-        one of them that is settled by that."""
+    def end(self) -> dict[Epoch, list[QueuePosition]]:
+        """The link is gone: answers what its client has not settled and is not void, by the epochs of the deliveries. What is
+        begun is aborted."""
         self._is_over = True
         self._owner.reclaims.forget(self.source.queue, (*self._stale, *self._reclaimed), self)
         left: dict[Epoch, list[QueuePosition]] = {}
         for delivery, (epoch, position) in self.sent.items():
             if self._stale.get(position) != delivery:
                 left.setdefault(epoch, []).append(position)
-        if aborted is not None:
-            self.begun = None
-            self.sent.pop(aborted, None)
-            self._owed.pop(aborted, None)
+        if self.begun is not None:
+            self.abort()
         self._left = [*self.sent, *self._owed]
         self.sent.clear()
         return left
@@ -139,30 +137,36 @@ class ClientDeliveries:
         """How many deliveries of the link the engine has that are not settled."""
         return len(self.sent) + len(self._owed) + self._settles_begun
 
-    def finished(self) -> None:
-        """The engine has all of what was begun."""
+    # --- one that is begun ---
+
+    def finish(self) -> None:
+        """The engine has all of it."""
         begun, self.begun = self.begun, None
         if self._settles_begun:
             self._settles_begun = False
             path.settle(begun)
+
+    def finish_settled(self) -> tuple[Epoch, QueuePosition]:
+        """The same of one that is settled with that; answers which it was."""
+        begun, self.begun = self.begun, None
+        epoch, position = self.sent[begun]
+        self._forget(begun, position)
+        self._told(position)
+        path.settle(begun)
+        return epoch, position
+
+    def abort(self) -> None:
+        """It has no end, and its client is not to take what it has for the whole. That settles it: nothing is told of it."""
+        begun, self.begun = self.begun, None
+        self.sent.pop(begun, None)
+        self._owed.pop(begun, None)
+        path.abort(begun)
 
     def _settle(self, delivery: Handle) -> None:
         if delivery == self.begun:
             self._settles_begun = True
         else:
             path.settle(delivery)
-
-    def settle(self, delivery: Handle) -> tuple[Epoch, QueuePosition]:
-        """All of a delivery has left that is settled with that; answers which it was."""
-        epoch, position = self.sent[delivery]
-        self._forget(delivery, position)
-        self._told(position)
-        path.settle(delivery)
-        return epoch, position
-
-    def drop(self, aborted: Handle) -> None:
-        """One that is settled by that: nothing is told of it."""
-        del self.sent[aborted]
 
     # --- failover ---
 

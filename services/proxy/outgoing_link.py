@@ -77,10 +77,8 @@ class OutgoingLink:
         self._waiting_since = 0.0
         self._held = 0
         """Bytes of the connection's room that those take, about."""
-        self._begun: Handle | None = None
-        """A delivery of which the engine has not all; nothing else is sent before its end."""
         self._rest = _NOTHING
-        """What the engine has not of it."""
+        """What the engine has not of the delivery that is begun: nothing else is sent before its end."""
         self._is_answered_early = False
         """Its client has said something of it before its end."""
         self._shown: QueuePosition | None = None
@@ -121,11 +119,13 @@ class OutgoingLink:
             return
         self._is_over = True
         self.source.session.stop_consuming(self._consumer)
-        if self._is_answered_early and path.remote_state(self._begun) != StateCode.ACCEPTED:
+        begun = self._deliveries.begun
+        if self._is_answered_early and path.remote_state(begun) != StateCode.ACCEPTED:
             # Whatever else its client wants, it needs no more of it.
-            self._deliveries.disposition(self._begun)
+            self._deliveries.disposition(begun)
             self.flush()
-        sent = self._deliveries.end(self._abort() if self._begun is not None else None)
+        self._leave(_NOTHING)
+        sent = self._deliveries.end()
         waiting = self._take_waiting()
         if self.source.is_browser:
             return
@@ -136,13 +136,6 @@ class OutgoingLink:
             for epoch, positions in sent.items():
                 waiting[epoch] = [*positions, *waiting.get(epoch, ())]
         self._give_all(waiting, Disposition.RELEASE)
-
-    def _abort(self) -> Handle:
-        """Of what is being sent its client is not to take what it has for the whole."""
-        aborted, self._begun = self._begun, None
-        self._leave(_NOTHING)
-        path.abort(aborted)
-        return aborted
 
     def settle_left(self) -> tuple[Handle, Iterator[None]]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
@@ -204,7 +197,7 @@ class OutgoingLink:
 
     def _credit(self) -> int:
         """Messages that may be sent beside the one that is being sent."""
-        return path.credit(self._handle) - (self._begun is not None)
+        return path.credit(self._handle) - (self._deliveries.begun is not None)
 
     def _most(self) -> int:
         """Messages that may be on their way here at once."""
@@ -290,11 +283,13 @@ class OutgoingLink:
         )
         if not self._waiting:
             self._hold(0)
-        if self._is_presettled and self._begun is not None and not self.source.is_browser:
-            its_epoch, position = self._deliveries.sent[self._begun]
+        begun = self._deliveries.begun
+        if self._is_presettled and begun is not None and not self.source.is_browser:
+            its_epoch, position = self._deliveries.sent[begun]
             if its_epoch == epoch and position in gone:
                 # It comes again, as another one: its client is not to have it twice.
-                self._deliveries.drop(self._abort())
+                self._leave(_NOTHING)
+                self._deliveries.abort()
                 self._owner.wrote()
         self._deliveries.void(epoch, gone)
         self._owner.reclaims.void(self.source.queue, epoch, gone)
@@ -310,7 +305,7 @@ class OutgoingLink:
         credit = path.credit(self._handle)
         if not path.is_draining(self._handle):
             self._balance()
-        elif self._waiting or self._begun is not None:
+        elif self._waiting or self._deliveries.begun is not None:
             pass  # There is no room for it: `resume` goes on.
         elif credit > 0 and (must_drain_again or not unused):
             self._drain_for_client()
@@ -341,9 +336,10 @@ class OutgoingLink:
 
         Answers how many bytes it sent.
         """
-        if self._begun is not None:
+        deliveries = self._deliveries
+        if deliveries.begun is not None:
             self._go_on_sending()
-            if self._begun is not None:
+            if deliveries.begun is not None:
                 return 0
         waiting = self._waiting
         if not waiting or self._is_over:
@@ -356,7 +352,7 @@ class OutgoingLink:
         most = self._message_bytes_max
         accepted: dict[Epoch, list[QueuePosition]] = {}
         too_large: dict[Epoch, list[QueuePosition]] = {}
-        room, sent, tag, gave = self._owner.room(handle), self._deliveries.sent, self._next_tag, 0
+        room, sent, tag, gave = self._owner.room(handle), deliveries.sent, self._next_tag, 0
         last: DeliveredMessage | None = None
         while count > 0 and gave < room:
             epoch, message = waiting.popleft()
@@ -384,9 +380,7 @@ class OutgoingLink:
             gave += length
             tag += 1
             if is_big:
-                delivery = self._begun = path.begin(handle, b"%d" % tag, data)
-                if not is_settled:
-                    self._deliveries.begun = delivery
+                delivery = deliveries.begun = path.begin(handle, b"%d" % tag, data)
                 self._leave(memoryview(body))
                 count = 1  # Nothing else comes before its end.
             else:
@@ -404,7 +398,7 @@ class OutgoingLink:
         self._owner.traffic.messages_out += tag - self._next_tag
         self._owner.deliveries_sent += tag - self._next_tag
         self._next_tag = tag
-        if count > 0 or self._begun is not None:
+        if count > 0 or deliveries.begun is not None:
             self._owner.held_up(self)
         self._give_all(accepted, Disposition.ACCEPT)
         if too_large:
@@ -426,15 +420,14 @@ class OutgoingLink:
             self._owner.held_up(self)
             return
         path.finish(self._handle)
-        delivery, self._begun = self._begun, None
         if self._is_presettled:
-            epoch, position = self._deliveries.settle(delivery)
+            epoch, position = self._deliveries.finish_settled()
             if not self.source.is_browser:
                 self._give_all({epoch: [position]}, Disposition.ACCEPT)
             return
-        has_outcome = self._is_answered_early and self._deliveries.disposition(delivery)
+        has_outcome = self._is_answered_early and self._deliveries.disposition(self._deliveries.begun)
         self._is_answered_early = False
-        self._deliveries.finished()
+        self._deliveries.finish()
         if has_outcome:
             self.flush()
 
@@ -471,7 +464,8 @@ class OutgoingLink:
         """The client said something of a delivery; False: it is none of ours."""
         if delivery not in self._deliveries.sent and self._has_foreign():
             return False
-        if self._begun is not None and delivery == self._begun:
+        begun = self._deliveries.begun
+        if begun is not None and delivery == begun:
             if self._is_presettled:
                 return True  # It is settled with its end, whatever its client says of it.
             if path.remote_state(delivery) != StateCode.TRANSACTIONAL:
@@ -484,7 +478,7 @@ class OutgoingLink:
 
     def _has_foreign(self) -> bool:
         """The engine has taken a transfer of its client for a delivery of this link."""
-        if self._begun is not None:
+        if self._deliveries.begun is not None:
             return path.unsettled(self._handle) > self._deliveries.unsettled
         return path.has_unsent(self._handle)
 
