@@ -69,6 +69,10 @@ class CloseBackupStream(Effect, frozen=True):
     stream: int
 
 
+class EndBackupStreams(Effect, frozen=True):
+    """Close all streams of backups, as the end of the process would."""
+
+
 class TellClient(Effect, frozen=True):
     """Send to a client, unless the lease ended meanwhile (`serve_until_ms` on CLOCK_BOOTTIME): then drop it (R6, history 10e).
 
@@ -84,6 +88,10 @@ class CloseClientStream(Effect, frozen=True):
     """Close after what was sent before."""
 
     stream: int
+
+
+class EndClientStreams(Effect, frozen=True):
+    """Close all streams of clients, without a word to them, as the end of the process would."""
 
 
 class MapRead(NamedTuple):
@@ -240,8 +248,10 @@ AnyEffect = (
     | CloseSubscription
     | TellBackup
     | CloseBackupStream
+    | EndBackupStreams
     | TellClient
     | CloseClientStream
+    | EndClientStreams
     | SwapMap
     | PromoteSelf
     | DropLeaseKey

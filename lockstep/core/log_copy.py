@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from lockstep.core.epoch_table import EpochTable, LogOutline
-from lockstep.core.frames import Frame
+from lockstep.core.frames import BadFrame, Frame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.items import Item
 from lockstep.core.resident_bodies import ResidentBodies
@@ -21,6 +21,14 @@ from lockstep.core.taking_apart import cost_of_bytes, emptied
 
 _COST_SHIFT = 5
 """Bytes of a frame that cost as much as a unit: were all of them positions of messages, less than that."""
+
+
+class CannotApply(Exception):
+    """The records of a frame cannot be applied: what they were applied to may have a part of them, and is good for nothing."""
+
+    def __init__(self, frame: Frame, error: Exception) -> None:
+        self.first, last = frame.header.first, frame.header.last
+        super().__init__(f"frame {self.first}..{last} cannot be applied: {error!r}")
 
 
 class LogCopy:
@@ -74,8 +82,10 @@ class LogCopy:
         return table.outline(self.log_end)
 
     def append(self, frame: Frame) -> None:
-        """Add the next frame; it must begin right behind `log_end`."""
-        assert frame.header.first == self.log_end + 1, (frame.header, self.log_end)
+        """Add the next frame; raises `BadFrame`, and changes nothing, if it does not begin right behind `log_end`."""
+        header = frame.header
+        if header.first != self.log_end + 1:
+            raise BadFrame(f"frame {header.first}..{header.last} does not follow {self.log_end}")
         self.suffix.append(frame)
 
     def cut(self, after: LogIndex) -> None:
@@ -98,7 +108,9 @@ class LogCopy:
     def apply_to(
         self, index: LogIndex, is_durable_only: bool = False, between: Callable[[], object] | None = None
     ) -> None:
-        """Apply the suffix up to `index`, in whole frames; without transient parts where those are to come yet (R12)."""
+        """Apply the suffix up to `index`, in whole frames; without transient parts where those are to come yet (R12). Raises
+        `CannotApply`.
+        """
         for _ in self.apply_in_steps(index, is_durable_only, between):
             pass
 
@@ -137,20 +149,30 @@ class LogCopy:
         for _ in range(count):
             spent = 0
             self._applying = self.state.apply_in_steps(suffix[0], between)
-            for cost in self._applying:
-                spent += cost
-                if spent > cost_max:
-                    return False
+            try:
+                for cost in self._applying:
+                    spent += cost
+                    if spent > cost_max:
+                        return False
+            except Exception as error:
+                raise self._cannot_apply(error) from error
             self._end_frame()
         return True
 
     def _finish_in_steps(self) -> Iterator[int]:
         while self._applying is not None:
-            cost = next(self._applying, None)
+            try:
+                cost = next(self._applying, None)
+            except Exception as error:
+                raise self._cannot_apply(error) from error
             if cost is None:
                 self._end_frame()
             else:
                 yield cost
+
+    def _cannot_apply(self, error: Exception) -> Exception:
+        """Of the first frame of the suffix; where memory lacked, nothing is said of it."""
+        return error if isinstance(error, MemoryError) else CannotApply(self.suffix[0], error)
 
     def _end_frame(self) -> None:
         """All of the first frame of the suffix is applied."""

@@ -113,7 +113,15 @@ class SetAside(StoreRequest, frozen=True):
 class AcceptDamage(StoreRequest, frozen=True):
     """An operator accepts what the damage took (R7): the log ends, for ever, where its undamaged part does, and nothing behind it
     counts as committed any more. Only by an explicit command. Answered with `SetOpened`; refused where no part is undamaged.
+
+    What the disk takes for whole ends only for whoever names the disk, and where: he has read it, and it is of no use to him.
     """
+
+    disk: DiskId = DiskId("")
+    unusable_from: LogIndex = LogIndex(0)
+    """The first index of what is of no use; 0: the disk itself has found what is damaged."""
+    reason: str = ""
+    """Why it is of none, for the log."""
 
 
 class StoreAnswer(msgspec.Struct, frozen=True):

@@ -3,7 +3,8 @@
 Law: an input is handled to its end before the next one, and its effects are performed in order, very many of them in turns,
 before any stream is written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a
 core is told that more follow, so that what came together is written together, to many streams in turns; timers feed `Tick`,
-and `Woken` where a core asked for it. An exception in a core, and `Halt`, end the process at once.
+and `Woken` where a core asked for it. An exception in a core ends its set's part of the process, where the core knows how
+(`Faultable`); in one that does not, or without memory left, it ends the process at once, as `Halt` does.
 """
 
 import asyncio
@@ -67,6 +68,15 @@ class HoldingBack(Protocol):
     @property
     def holds_back(self) -> bool:
         """What is fed now it keeps until that is done."""
+        ...
+
+
+@runtime_checkable
+class Faultable(Protocol):
+    """A core that can begin anew when it has raised: what it had in memory is believed no more."""
+
+    def end_by_fault(self, error: Exception, now: Now) -> list[AnyEffect]:
+        """It has raised this, and what it did of that input counts for nothing. Returns effects to perform in order."""
         ...
 
 
@@ -242,6 +252,9 @@ class Driver:
         self.inputs_total += 1
         try:
             effects = core.handle(given, self._read_now(), more_follow)
+        except Exception as error:
+            effects = self._end_by_fault(core, given, error)
+        try:
             if self._is_traced and not (isinstance(given, Tick) and not effects):
                 _trace(given, effects)
             if len(effects) > EFFECTS_MAX:
@@ -253,6 +266,19 @@ class Driver:
             self._halt(f"set {given.set_name}: {type(given).__name__} could not be handled", error)
         if self._unperformed:
             self._perform(in_turns)
+
+    def _end_by_fault(self, core: Core, given: AnyInput, error: Exception) -> list[AnyEffect]:
+        """What the set's core wants done when it has raised; the others go on."""
+        what = f"{type(given).__name__} could not be handled"
+        if not isinstance(core, Faultable) or isinstance(error, MemoryError):
+            self._halt(f"set {given.set_name}: {what}", error)
+        try:
+            epoch, index = core.place if isinstance(core, Placed) else (0, 0)
+            text = "set=%s epoch=%d index=%d event=set_fault %s, and what the set has in memory here is dropped: %r"
+            _log.critical(text, given.set_name, epoch, index, what, error, exc_info=error)
+            return core.end_by_fault(error, self._read_now())
+        except Exception as another:
+            self._halt(f"set {given.set_name}: {what}, nor could its core begin anew", another)
 
     def _perform(self, in_turns: bool) -> None:
         """Of many effects some, or all."""
@@ -275,8 +301,11 @@ class Driver:
             asyncio.get_running_loop().call_later(TAKE_APART_PAUSE_SECONDS, self._take_apart_on)
 
     def _take_apart_on(self) -> None:
-        """A piece of what is left behind, one after the other."""
-        do_piece(self._left_behind, PIECE_COST)
+        """A piece of what is left behind, one after the other. What a fault left may be half done: that goes all at once."""
+        try:
+            do_piece(self._left_behind, PIECE_COST)
+        except Exception as error:
+            _log.warning("event=not_taken_apart %r", error, exc_info=error)
         if self._left_behind:
             asyncio.get_running_loop().call_later(TAKE_APART_PAUSE_SECONDS, self._take_apart_on)
 

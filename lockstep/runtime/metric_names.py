@@ -116,6 +116,20 @@ _ALL = (
         (BROKER,),
         _SET,
     ),
+    MetricName(
+        "lockstep_set_faults_total",
+        _COUNTER,
+        "Faults that ended the set's part of this broker, which began anew: alarm on it.",
+        (BROKER,),
+        _SET,
+    ),
+    MetricName(
+        "lockstep_disk_unusable",
+        _GAUGE,
+        "1: the bytes of the set's disk are whole, and this version cannot use them: alarm on it.",
+        (BROKER,),
+        _SET,
+    ),
     # A resource set, told by its primary while it serves.
     MetricName(
         "lockstep_in_sync_size",

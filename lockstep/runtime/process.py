@@ -1,8 +1,8 @@
 """What every process of Lockstep does around its own code: malloc settings, logging, the event loop, starting, and stopping at
 once.
 
-Law: a bug of ours stops the process (CONVENTIONS, Failure): a stopped broker is safe, one that goes on after a broken
-assumption is not. Only `halt` ends it that way, and it never returns.
+Law: a bug of ours stops the process (CONVENTIONS, Failure), unless it is in the core of one resource set (`driver`): a stopped
+broker is safe, one that goes on after a broken assumption is not. Only `halt` ends it that way, and it never returns.
 """
 
 import asyncio

@@ -101,6 +101,9 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
             message.set_aside.disk = request.disk
             message.set_aside.SetInParent()
         case AcceptDamage():
+            message.accept_damage.disk = request.disk
+            message.accept_damage.unusable_from = request.unusable_from
+            message.accept_damage.reason = request.reason
             message.accept_damage.SetInParent()
         case _:
             assert_never(request)
@@ -153,7 +156,8 @@ def _made_request(rest: bytes | memoryview, frames: Sequence[bytes]) -> AnyStore
         case "set_aside":
             return SetAside(*head, DiskId(message.set_aside.disk))
         case "accept_damage":
-            return AcceptDamage(*head)
+            accept = message.accept_damage
+            return AcceptDamage(*head, DiskId(accept.disk), LogIndex(accept.unusable_from), accept.reason)
         case _:
             assert_never(kind)
 

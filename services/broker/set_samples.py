@@ -22,6 +22,7 @@ def set_samples(core: Replica, report: pb.Replica) -> Iterator[Sample]:
     """`report`: what the replica says of itself, as to operators."""
     labels = {"set": report.resource_set}
     yield from _of_replica(report, labels)
+    yield Sample("lockstep_disk_unusable", float(core.is_disk_unusable), labels)
     yield from _counted(core, labels)
     primary = core.primary
     if primary is not None and core.is_serving:
@@ -49,6 +50,7 @@ def _counted(core: Replica, labels: dict[str, str]) -> Iterator[Sample]:
     yield Sample("lockstep_fenced_requests_total", figures.fenced, labels)
     yield Sample("lockstep_commit_seconds", figures.commit_seconds, labels)
     yield Sample("lockstep_failover_seconds", core.reigns.failover_seconds, labels)
+    yield Sample("lockstep_set_faults_total", core.faults.count, labels)
 
 
 def _of_set(primary: PrimaryCore, report: pb.Replica, labels: dict[str, str]) -> Iterator[Sample]:

@@ -150,6 +150,9 @@ class StatusReport:
                 report.trouble = self._set_back
             elif core.is_ahead_of_etcd and core.backup.opened is not None:
                 report.trouble = _ahead_of_etcd(f"generation {core.backup.opened.generation!r}")
+        elif core.faults.last:
+            report.role = pb.ROLE_STOPPED
+            report.trouble = f"it ended by a fault and begins anew: {core.faults.last}"
         if (state := self._state(set_name)) is not None:
             _describe_state(report, state)
         return report

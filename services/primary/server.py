@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from lockstep.core.effects import CloseBackupStream, TellBackup
+from lockstep.core.effects import CloseBackupStream, EndBackupStreams, TellBackup
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import BackupSaid, BackupStreamClosed
@@ -120,6 +120,7 @@ class PrimaryService:
         self._last_words = _LastWords()
         driver.on(TellBackup, self._tell)
         driver.on(CloseBackupStream, self._close)
+        driver.on(EndBackupStreams, self._end_all)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -163,6 +164,11 @@ class PrimaryService:
         stream = self._streams.get(effect.stream)
         if stream is not None:
             stream.outbox.finish()
+
+    def _end_all(self, effect: EndBackupStreams) -> None:
+        for stream in self._streams.values():
+            if stream.subscribe.set_name == effect.set_name:
+                stream.outbox.finish()
 
     # Calls
 

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from msgspec.structs import replace
 
-from lockstep.core.effects import CloseClientStream, TellClient
+from lockstep.core.effects import CloseClientStream, EndClientStreams, TellClient
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import ClientSaid, ClientStreamClosed, ClientStreamDrained, ClientStreamFull
@@ -167,6 +167,7 @@ class SessionsService:
         self._is_watching = False
         driver.on(TellClient, self._tell)
         driver.on(CloseClientStream, self._close)
+        driver.on(EndClientStreams, self._end_all)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -201,6 +202,11 @@ class SessionsService:
         stream = self._streams.get(effect.stream)
         if stream is not None:
             stream.outbox.finish()
+
+    def _end_all(self, effect: EndClientStreams) -> None:
+        for stream in self._streams.values():
+            if stream.set_name == effect.set_name:
+                stream.outbox.finish()
 
     # The call
 

@@ -16,6 +16,8 @@ from lockstep.core.effects import (
     CloseClientStream,
     CloseSubscription,
     DropLeaseKey,
+    EndBackupStreams,
+    EndClientStreams,
     Halt,
     ListParticipants,
     LookUpNames,
@@ -119,12 +121,17 @@ class Broker(Process):
     def _handle(self, given: AnyInput) -> None:
         replica = self.replicas.get(given.set_name)
         if replica is not None:
-            given = self.world.as_heard(self, given)
+            heard = self.world.as_heard(self, given)
             self.world.observer.before(self, given)
             self._handled += 1
             more_follow = self._handled % GATHERED_EVERY == 0 and replica.is_serving
             led = replica.primary
-            effects = replica.handle(given, self.clocks.now(), more_follow)
+            try:
+                effects = replica.handle(heard, self.clocks.now(), more_follow)
+            except Exception as error:
+                if not self.world.expects_faults:
+                    raise
+                effects = replica.end_by_fault(error, self.clocks.now())
             if replica.primary is not None and replica.primary is not led:
                 self.world.leads(replica.primary)
             if more_follow:
@@ -338,6 +345,10 @@ class Broker(Process):
                 side = self._clients.pop(effect.stream, None)
                 if side is not None:
                     side.close()
+            case EndBackupStreams():
+                self._end_streams(effect.set_name, self._backups)
+            case EndClientStreams():
+                self._end_streams(effect.set_name, self._clients)
             case (
                 SwapMap()
                 | PromoteSelf()
@@ -363,6 +374,10 @@ class Broker(Process):
                 self.world.note(self, effect)
             case _:
                 assert_never(effect)
+
+    def _end_streams(self, set_name: SetName, sides: dict[int, Side]) -> None:
+        for stream in [stream for stream in sides if self._stream_sets[stream] == set_name]:
+            sides.pop(stream).close()
 
     def _take_apart(self, work: Iterator[int]) -> None:
         """A step at a time: whoever has still something of it finds less and less."""

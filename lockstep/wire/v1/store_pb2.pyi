@@ -254,12 +254,25 @@ class AppendRequest(_message.Message):
     class AcceptDamage(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
+        DISK_FIELD_NUMBER: _builtins.int
+        UNUSABLE_FROM_FIELD_NUMBER: _builtins.int
+        REASON_FIELD_NUMBER: _builtins.int
+        disk: _builtins.str
+        """Id of the disk of which its broker has found that it cannot use all that is whole. Empty: the disk itself has found damage."""
+        unusable_from: _builtins.int
+        """The first index that is of no use. 0: the disk itself has found damage."""
+        reason: _builtins.str
+        """Why it is of none, for the store's log. Empty: not said."""
         def __init__(
             self,
+            *,
+            disk: _builtins.str = ...,
+            unusable_from: _builtins.int = ...,
+            reason: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "reason", b"reason", "unusable_from", b"unusable_from"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

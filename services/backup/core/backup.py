@@ -213,6 +213,20 @@ class BackupCore:
         memory.pieces.give_up()
         return memory.take_effects()
 
+    def end_by_fault(self) -> list[AnyEffect]:
+        """It has raised: the stream to the primary ends, and the memory is nobody's. The store is let know what is committed, for
+        all of that is to be read anew.
+        """
+        memory = self.memory
+        memory.take_effects()
+        memory.effects.append(self._words.close())
+        if memory.opened is not None and memory.copy is not None:
+            memory.effects.append(self._store.tell_committed(memory.copy.commit_index))
+        self._store.stop_loading()
+        memory.void_joining()
+        memory.have(None)
+        return memory.take_effects()
+
     def drop_memory(self) -> list[AnyEffect]:
         """Nobody takes the memory over that this role leaves behind."""
         self.memory.have(None)

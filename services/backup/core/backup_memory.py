@@ -57,6 +57,8 @@ class FoundDamage:
     reason: str
     is_unusable: bool = False
     """As `SetOpened` has it."""
+    first: LogIndex = LogIndex(0)
+    """Of what is unusable: where in the log it begins, before which all was of use; 0: in what the snapshot has, or not known."""
 
 
 class BackupMemory:
@@ -159,12 +161,12 @@ class BackupMemory:
         self.state = BackupState.DAMAGED
         self.note("damaged", reason)
 
-    def find_damage(self, reason: str, is_unusable: bool = False) -> None:
-        """The disk is no good, and does not know it: it stays so for as long as this process lives (R10). `is_unusable`: as
-        `SetOpened` has it.
+    def find_damage(self, reason: str, is_unusable: bool = False, first: LogIndex = LogIndex(0)) -> None:
+        """The disk is no good, and does not know it: it stays so for as long as this process lives (R10). `is_unusable`, `first`:
+        as `FoundDamage` has them.
         """
         assert self.opened is not None, "the store has said which disk that is"
-        self.found_damage = FoundDamage(self.opened.disk, reason, is_unusable)
+        self.found_damage = FoundDamage(self.opened.disk, reason, is_unusable, first)
         self.opened = replace(self.opened, damage=reason, is_unusable=is_unusable)
         self.become_damaged(reason)
 

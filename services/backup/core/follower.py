@@ -14,6 +14,7 @@ from lockstep.core.lineage import Lineage
 from lockstep.core.store_protocol import RememberMap, SetOpened
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage, LogStanding
+from services.backup.core.faults import Faults
 from services.backup.core.settings import BackupSettings
 
 MARKED_EVERY_MS = 1_000
@@ -29,6 +30,7 @@ class Follower:
         self.broker = broker
         self._process = incarnation
         self._memory_number = 0
+        self.faults = Faults()
         self.backup: BackupCore | None = None
         self._settings = settings
         self._seen: MapSeen | None = None
@@ -69,11 +71,20 @@ class Follower:
         if self.backup is not None:
             effects += self.backup.handle(given, now)
             self._found_damage = self.backup.found_damage
-        if self._seen is not None:
+        if self._seen is not None and not self.faults.is_resting(now):
             effects += self._follow(self._seen.set_map, now)
             effects += self._judge(self._seen, now)
             effects += self._remember(self._seen)
         return effects
+
+    def end_by_fault(self, error: Exception, now: Now) -> list[AnyEffect]:
+        """As a replica's."""
+        backup, self.backup = self.backup, None
+        opened = backup.opened if backup is not None else None
+        found = self.faults.found(error, opened.disk if opened is not None else None, now)
+        self._found_damage = found or self._found_damage
+        self._memory_number += 1
+        return backup.end_by_fault() if backup is not None else []
 
     def _follow(self, set_map: SetMap | None, now: Now) -> list[AnyEffect]:
         """Have a backup core for the epoch that the map names; give a damaged disk up once nobody counts on it (R10)."""

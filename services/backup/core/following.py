@@ -8,8 +8,8 @@ A disk that knows of what the map lacks follows nobody: an epoch of that map may
 from collections.abc import Callable, Iterator
 
 from lockstep.core.clock import Now
-from lockstep.core.effects import WakeAt
-from lockstep.core.frames import Frame, check_frame
+from lockstep.core.effects import Note, WakeAt
+from lockstep.core.frames import BadFrame, Frame, check_frame
 from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.replication import (
     Frames,
@@ -92,8 +92,8 @@ class Following:
         self._words.heard(now)
         memory = self._memory
         if isinstance(message, Frames):  # Nearly always.
-            if memory.state in _TAKES_FRAMES:
-                self._take_frames(message)
+            if memory.state in _TAKES_FRAMES and (bad := self._take_frames(message)):
+                self._leave_who_sends(bad, now)
             return
         match message:
             case SubscriptionAccepted() as accepted if memory.state is BackupState.SUBSCRIBING:
@@ -210,7 +210,8 @@ class Following:
         memory.state = BackupState.FOLLOWING
         self.has_joined = True
         for held in joining.held:
-            self._take_frames(held)
+            if bad := self._take_frames(held):
+                raise bad
         yield from memory.apply(None)
 
     def part_taken(self, now: Now) -> None:
@@ -218,28 +219,45 @@ class Following:
         if self._memory.state is BackupState.JOINING:
             self.acknowledge(now)
 
-    def _take_frames(self, given: Frames) -> None:
+    def _leave_who_sends(self, bad: BadFrame, now: Now) -> None:
+        """What is here is good, and what came behind it is not, perhaps only on this stream: it is sent again on the next."""
+        memory = self._memory
+        assert memory.copy is not None, "what came was to go on with it"
+        details = (
+            f"of {self._primary} in epoch {self._words.epoch}, behind index {memory.copy.log_end}: {bad}"
+        )
+        memory.effects.append(Note(memory.set_name, "bad frame", details, is_warning=True))
+        self.lost(now)
+        memory.retry_ms = now.boottime_ms + 10 * self._settings.retry_ms
+
+    def _take_frames(self, given: Frames) -> BadFrame | None:
+        """Answers what is wrong with the first that was not taken, nor what is behind it."""
         memory = self._memory
         if memory.joining is not None and memory.joining.is_whole:
             assert memory.joining.is_settling, "frames follow the whole snapshot"
             memory.joining.held.append(given)
-            return
+            return None
         copy = memory.copy
         assert copy is not None
+        bad: BadFrame | None = None
         fresh: list[bytes] = []
         log_end = copy.log_end
-        for durable, transient in given.frames:
-            header = check_frame(durable)
-            if header.last > log_end:
-                copy.append(Frame(header, durable, transient))
-                fresh.append(durable)
-                log_end = header.last
+        try:
+            for durable, transient in given.frames:
+                header = check_frame(durable)
+                if header.last > log_end:
+                    copy.append(Frame(header, durable, transient))
+                    fresh.append(durable)
+                    log_end = header.last
+        except BadFrame as error:
+            bad = error
         if memory.joining is None:
             self._told_commit = min(given.commit_index, log_end)
         if fresh:
             memory.effects.append(self._store.append(tuple(fresh), given.commit_index))
         else:
             self.apply_told()
+        return bad
 
     def apply_told(self) -> None:
         """Apply what the primary said is committed: when the frames that came with it are durable, for clients wait for those."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from lockstep.core.epoch_table import Reigns
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import LogIndex, SetName
-from lockstep.core.log_copy import LogCopy
+from lockstep.core.log_copy import CannotApply, LogCopy
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateChunk
@@ -47,6 +47,8 @@ class Loading:
         self._is_given_up = False
         self.failure = ""
         """Why what came is no memory; "": nothing is wrong with it so far."""
+        self.failed_from = LogIndex(0)
+        """Where in the log that begins, before which all was of use; 0: in what the snapshot has."""
 
     def take(self, chunk: StateChunk) -> None:
         """One part: items first, then frames."""
@@ -68,8 +70,12 @@ class Loading:
                     return
         except MemoryError:
             raise
+        except CannotApply as error:
+            self.failure, self.failed_from = str(error), error.first
+            return
         except Exception as error:
             self.failure = repr(error)
+            self.failed_from = LogIndex(self._copy.log_end + 1) if self._copy is not None else LogIndex(0)
             return
         self._is_working = False
 

@@ -7,7 +7,7 @@ only where the two agree on all that the disk knows to be committed; anything el
 from msgspec.structs import replace
 
 from lockstep.core.clock import Now
-from lockstep.core.effects import TakeApart
+from lockstep.core.effects import TakeApart, TellStore
 from lockstep.core.epoch_table import agreement
 from lockstep.core.ids import Epoch, Incarnation, LogIndex
 from lockstep.core.log_copy import LogCopy
@@ -96,10 +96,10 @@ class OwnStore:
 
     def accept_damage(self) -> None:
         """Go on with what the damage left."""
-        memory = self._memory
+        memory, found = self._memory, self._memory.found_damage
         memory.note("damage accepted", memory.opened.damage if memory.opened is not None else "")
         memory.state, memory.found_damage = BackupState.OPENING, None
-        memory.effects.append(self._words.accept_damage())
+        memory.effects.append(self._words.accept_damage(found))
 
     # --- what it says ---
 
@@ -142,7 +142,7 @@ class OwnStore:
         """What is loaded, once it is, becomes this replica's memory; the disk is at hand unless the store was lost meanwhile."""
         memory, loading = self._memory, self.loading
         if loading is not None and loading.failure:
-            self._not_loaded(loading.failure, now)
+            self._not_loaded(loading.failure, loading.failed_from, now)
         elif loading is not None and loading.is_done:
             copy = loading.finish()
             self.loading, self._not_loaded_before = None, ""
@@ -151,7 +151,7 @@ class OwnStore:
             if memory.state is BackupState.LOADING:
                 self._ready(now)
 
-    def _not_loaded(self, failure: str, now: Now) -> None:
+    def _not_loaded(self, failure: str, first: LogIndex, now: Now) -> None:
         """What the disk gives back is no memory. Once that may be a fault of this process; so all of it is read anew, and what is
         no good again is damage (R10).
         """
@@ -161,7 +161,7 @@ class OwnStore:
         if memory.state is not BackupState.LOADING:
             return  # The store was lost meanwhile.
         if before:
-            memory.find_damage(f"what the disk has cannot be loaded: {failure}", is_unusable=True)
+            memory.find_damage(f"what the disk has cannot be loaded: {failure}", True, first)
         else:
             self._not_loaded_before = failure
             self._reopen_later(now)
@@ -275,4 +275,8 @@ class OwnStore:
         if memory.state is not BackupState.FOLLOWING or memory.copy is None:
             return
         if self._words.told_commit < memory.copy.commit_index:
-            memory.effects.append(self._words.append((), memory.copy.commit_index))
+            memory.effects.append(self.tell_committed(memory.copy.commit_index))
+
+    def tell_committed(self, commit_index: LogIndex) -> TellStore:
+        """Let it know that so much is."""
+        return self._words.append((), commit_index)

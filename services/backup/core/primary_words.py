@@ -28,7 +28,7 @@ class PrimaryWords:
         settings: BackupSettings,
     ) -> None:
         self._set_name = set_name
-        self._epoch = epoch
+        self.epoch = epoch
         self._broker = broker
         self._incarnation = incarnation
         self._settings = settings
@@ -66,7 +66,7 @@ class PrimaryWords:
         outline = copy.outline() if is_ours else LogOutline((), LogIndex(0))
         subscribe = Subscribe(
             self._set_name,
-            self._epoch,
+            self.epoch,
             self._broker,
             disk,
             self._incarnation,
@@ -85,7 +85,7 @@ class PrimaryWords:
 
     def acknowledge(self, log_end: LogIndex, now: Now) -> TellPrimary:
         self._said_ms = now.boottime_ms
-        said = Acknowledge(self._set_name, self._epoch, self._broker, self._incarnation, log_end)
+        said = Acknowledge(self._set_name, self.epoch, self._broker, self._incarnation, log_end)
         return TellPrimary(self._set_name, self.stream, said)
 
     def refuse_open(self, copy: LogCopy) -> Iterator[TellPrimary]:
@@ -94,9 +94,7 @@ class PrimaryWords:
             if buffer.publishes and buffer.key not in self._refused:
                 self._refused.add(buffer.key)
                 reason = "the store's reserve is exhausted"
-                said = Refuse(
-                    self._set_name, self._epoch, self._broker, self._incarnation, buffer.key, reason
-                )
+                said = Refuse(self._set_name, self.epoch, self._broker, self._incarnation, buffer.key, reason)
                 yield TellPrimary(self._set_name, self.stream, said)
 
     # --- time ---

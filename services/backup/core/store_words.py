@@ -16,6 +16,7 @@ from lockstep.core.store_protocol import (
     StateItem,
     Truncate,
 )
+from services.backup.core.backup_memory import FoundDamage
 
 
 class StoreWords:
@@ -54,8 +55,11 @@ class StoreWords:
     def set_aside(self, disk: DiskId) -> TellStore:
         return self._tell(SetAside(*self._head, disk))
 
-    def accept_damage(self) -> TellStore:
-        return self._tell(AcceptDamage(*self._head))
+    def accept_damage(self, found: FoundDamage | None) -> TellStore:
+        """`found`: what the store does not know of it."""
+        if found is None or not found.first:
+            return self._tell(AcceptDamage(*self._head))
+        return self._tell(AcceptDamage(*self._head, found.disk, found.first, found.reason))
 
     def _tell(self, request: AnyStoreRequest) -> TellStore:
         return TellStore(self._head[0], request)

@@ -37,8 +37,9 @@ def obstacle(broker: BrokerId, set_map: SetMap | None, backup: BackupCore | None
         if not set_map.names_disk(backup.opened.disk):
             return f"the disk of {broker} is damaged, and the map does not name it"
         found = backup.found_damage
-        is_whole = found is not None and found.is_unusable and found.reason == backup.opened.damage
-        return f"the disk of {broker} is whole, and this version cannot load it" if is_whole else ""
+        is_all = found is not None and found.is_unusable and not found.first
+        is_all = is_all and found is not None and found.reason == backup.opened.damage
+        return f"the disk of {broker} is whole, and this version cannot load its snapshot" if is_all else ""
     return "" if backup.is_loaded else f"{broker} has not read its disk yet"
 
 

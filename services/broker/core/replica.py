@@ -6,6 +6,7 @@ only while its set's lease key lives under a lease that was renewed in time (R6)
 
     following --PromoteSelf confirmed--> leading --stopped--> following (with a new incarnation)
     leading --hand over--> parting --the backups have heard it--> following (with a new incarnation)
+    any --a core has raised--> resting --> following (with a new incarnation)
 """
 
 from itertools import count
@@ -17,6 +18,8 @@ from lockstep.core.effects import (
     CloseBackupStream,
     CloseClientStream,
     DropLeaseKey,
+    EndBackupStreams,
+    EndClientStreams,
     Note,
     PutPresence,
     TakeApart,
@@ -51,6 +54,7 @@ from lockstep.core.server_messages import AttachRefused
 from lockstep.core.store_protocol import Appended, SetOpened
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
+from services.backup.core.faults import Faults
 from services.broker.core.candidate import Candidate, obstacle
 from services.broker.core.parting import Parting
 from services.broker.core.promotion import Candidacy
@@ -95,6 +99,7 @@ class Replica:
         self._map_due = False
         self._found_damage: FoundDamage | None = None
         """The own disk lost what was acknowledged (R10), and may not know: it is damaged for as long as this process lives."""
+        self.faults = Faults()
         self.backup: BackupCore | None = None
         self.primary: PrimaryCore | None = None
         self.figures = Figures()
@@ -145,6 +150,13 @@ class Replica:
         """Its disk has seen more than etcd shows, or another generation: it starts nothing (R1)."""
         opened = self.backup.opened if self.backup is not None else None
         return opened is not None and self._facts.is_ahead_of_etcd(opened)
+
+    @property
+    def is_disk_unusable(self) -> bool:
+        """Its disk is damaged, though all of it is whole by its checksums."""
+        backup = self.backup
+        opened = backup.opened if backup is not None and backup.state is BackupState.DAMAGED else None
+        return opened is not None and opened.is_unusable
 
     @property
     def has_compared(self) -> bool:
@@ -207,6 +219,26 @@ class Replica:
             self.reigns.heard(now)
         elif isinstance(given, Tick):
             self.reigns.look(self.primary.epoch if self.primary and self.is_serving else None, now)
+        return self._take_effects()
+
+    def end_by_fault(self, error: Exception, now: Now) -> list[AnyEffect]:
+        """`handle` has raised: whatever role this replica has is over, as if its process had died; it begins anew from its disk.
+        Returns effects to perform in order.
+        """
+        judged, backup, taking = self._facts.judged, self.backup, self._taking_over
+        found = self.faults.found(error, judged.disk if judged is not None else None, now)
+        self._found_damage = found or self._found_damage
+        self._effects = [EndClientStreams(self.set_name), EndBackupStreams(self.set_name)]
+        if backup is not None:
+            self._effects += backup.end_by_fault()
+        left = self.primary or ((taking.primary or taking.copy) if taking is not None else None)
+        if left is not None:
+            self._take_apart(left)
+        self._let_go_of_leaving()
+        self.backup = self.primary = self._taking_over = self._parting = self._put_off = None
+        self._candidate.forget()
+        self._candidate.wait(now, self.settings.promotion_retry_ms)
+        self._free_key()
         return self._take_effects()
 
     def _is_routine(self, given: AnyInput) -> bool:
@@ -315,7 +347,8 @@ class Replica:
         if self.primary is not None:
             self._authorise(now)
         else:
-            self._follow(now)
+            if not self.faults.is_resting(now):
+                self._follow(now)
             self._effects += self._candidate.stand(self.backup, self.incarnation, now)
             self._drop_stray_key(now)
         self._remember_map()
@@ -544,6 +577,7 @@ class Replica:
         self._facts.trust_generation()
         self._lease.put(self._candidate.asked_lease_id)
         self._taking_over = TakingOver(won, backup.copy, backup.opened.disk, self.settings.primary.piece_cost)
+        self._taking_over.pieces.go_on()
         self._take_over(self._taking_over, now)
 
     def _take_over(self, taking: TakingOver, now: Now) -> None:

@@ -39,7 +39,6 @@ class TakingOver:
         """Who will lead; it does not yet."""
         self.pieces = Pieces(piece_cost)
         self.pieces.begin(copy.apply_in_steps(copy.log_end))
-        self.pieces.go_on()
 
     def applied(self, handed: HandedOver | None) -> None:
         """All of the log is applied; what is open goes on as was `handed` over, or ends (None)."""

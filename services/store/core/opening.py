@@ -142,10 +142,17 @@ def accept_damage(the: StoredSet, stream: int, request: AcceptDamage) -> Procedu
     """End the log where its undamaged part does (R7), by one replacement of the meta file: a seal there, and a commit index that
     is not above it. Whoever crashes before it finds the damage again, whoever does behind it an undamaged set.
     """
-    journal = the.journal
-    if journal is None:
+    if the.journal is None:
         the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, "a snapshot is being installed")
         return
+    if request.unusable_from and not the.damage:
+        if refusal := _why_not_unusable(the, request):
+            the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, refusal)
+            return
+        the.found_corrupt(request.reason, request.unusable_from, is_unusable=True)
+        yield from read_set(the)
+    journal = the.journal
+    assert journal is not None, "it is open"
     if not the.is_prefix_good:
         the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, f"nothing undamaged is left: {the.damage}")
         return
@@ -164,6 +171,15 @@ def accept_damage(the: StoredSet, stream: int, request: AcceptDamage) -> Procedu
         the.corruption = ""
         yield from read_set(the)
     the.reply(stream, the.opened(request))
+
+
+def _why_not_unusable(the: StoredSet, request: AcceptDamage) -> str:
+    """Why nothing of this disk ends because of what its broker cannot use; "": it may."""
+    if request.disk != the.meta.disk:
+        return f"disk {the.meta.disk} is whole, and the request names {request.disk}"
+    if request.unusable_from <= the.snapshot_index:
+        return f"what is unusable is in the snapshot, which reaches {the.snapshot_index}: nothing before it is left"
+    return ""
 
 
 def read_set(the: StoredSet) -> Procedure[None]:

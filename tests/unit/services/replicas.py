@@ -238,6 +238,8 @@ class MemoryStore:
                 self._format()
                 return [self._opened(request)]
             case AcceptDamage():
+                if request.unusable_from and request.disk == self.disk:
+                    self.frames = [each for each in self.frames if each.header.last < request.unusable_from]
                 self.damage, self.commit_index = "", min(self.commit_index, self.log_end)
                 return [self._opened(request)]
         return []
@@ -343,6 +345,10 @@ class Bench:
 
     def notes(self) -> list[str]:
         return [effect.event for effect in self.effects if isinstance(effect, Note)]
+
+    def notes_of(self, event: str) -> list[str]:
+        """What was said with it."""
+        return [each.details for each in self.effects if isinstance(each, Note) and each.event == event]
 
 
 class BackupBench(Bench):

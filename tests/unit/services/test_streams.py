@@ -17,6 +17,8 @@ from lockstep.core.effects import (
     CloseClientStream,
     CloseSubscription,
     DropLeaseKey,
+    EndBackupStreams,
+    EndClientStreams,
     OpenSubscription,
     TellBackup,
     TellClient,
@@ -203,6 +205,21 @@ async def test_a_stream_closed_by_the_primary_delivers_what_was_sent_before(node
     await node.do(TellBackup(ORDERS, stream, frames(b"last")), CloseBackupStream(ORDERS, stream))
     await node.hears(PrimaryStreamClosed)
     assert PrimarySaid(ORDERS, 7, frames(b"last")) in node.core.heard
+
+
+async def test_a_fault_ends_all_streams_of_its_set_without_a_word(node: Node) -> None:
+    async with connect(node) as client:
+        await attached(node, client)
+        await subscribed(node)
+        other = SetName("other")
+        await node.do(EndClientStreams(other), EndBackupStreams(other))
+        await client.say(Heartbeat())
+        await node.hears(ClientSaid, count=2)
+        await node.do(EndClientStreams(ORDERS), EndBackupStreams(ORDERS))
+        assert await client.hear() is None
+        await node.hears(PrimaryStreamClosed)
+        await node.hears(ClientStreamClosed)
+        await node.hears(BackupStreamClosed)
 
 
 async def test_a_long_last_word_arrives_whole_behind_all_frames_and_keeps_neither_side(node: Node) -> None:

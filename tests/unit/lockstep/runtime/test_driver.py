@@ -1,6 +1,7 @@
 """The driver with a scripted core: order, batches, and what stops the process."""
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note, Take
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick, Woken
 from lockstep.core.pieces import PIECE_COST
-from lockstep.runtime.driver import EFFECTS_MAX, TICK_SECONDS, WRITES_MAX, Driver
+from lockstep.runtime.driver import EFFECTS_MAX, TICK_SECONDS, WRITES_MAX, Core, Driver
 
 ORDERS = SetName("orders")
 
@@ -98,6 +99,79 @@ async def test_an_exception_in_a_core_halts_the_process() -> None:
     driver.feed(Tick(ORDERS))
     with pytest.raises(Halted, match=r"set orders: Tick could not be handled.*impossible"):
         driver.drain()
+
+
+class Faulty(Scripted):
+    """It can begin anew."""
+
+    def __init__(self, error: Exception, again: Exception | None = None) -> None:
+        super().__init__(lambda given: [])
+        self._error = error
+        self._again = again
+        self.ended_by: list[Exception] = []
+
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
+        super().handle(given, now, more_follow)
+        raise self._error
+
+    def end_by_fault(self, error: Exception, now: Now) -> list[AnyEffect]:
+        self.ended_by.append(error)
+        if self._again is not None:
+            raise self._again
+        return [CloseClientStream(ORDERS, 7)]
+
+
+def two_sets(core: Core) -> tuple[Driver, Scripted, list[AnyEffect]]:
+    """ORDERS has this core, and beside it there is another set."""
+    driver, other, performed = Driver(lambda: Now(1, 2), end), Scripted(lambda given: []), list[AnyEffect]()
+    driver.host(ORDERS, core)
+    driver.host(SetName("billing"), other)
+    driver.on(CloseClientStream, performed.append)
+    return driver, other, performed
+
+
+async def test_an_exception_in_a_core_that_can_begin_anew_stops_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    error = AssertionError("impossible")
+    core = Faulty(error)
+    driver, other, performed = two_sets(core)
+    driver.feed(Tick(ORDERS))
+    driver.feed(Tick(SetName("billing")))
+    with caplog.at_level(logging.CRITICAL, "lockstep.driver"):
+        driver.drain()
+    assert (core.ended_by, performed) == ([error], [CloseClientStream(ORDERS, 7)])
+    assert other.handled == [Tick(SetName("billing"))]
+    (line,) = [record for record in caplog.records if "event=set_fault" in record.getMessage()]
+    assert "set=orders" in line.getMessage() and "Tick could not be handled" in line.getMessage()
+    assert line.exc_info is not None and line.exc_info[1] is error
+
+
+@pytest.mark.parametrize("core", [Faulty(MemoryError()), Faulty(KeyError(1), ValueError("again"))])
+async def test_without_memory_and_where_a_core_cannot_begin_anew_the_process_halts(core: Faulty) -> None:
+    driver, _, performed = two_sets(core)
+    driver.feed(Tick(ORDERS))
+    with pytest.raises(Halted, match="set orders: Tick could not be handled"):
+        driver.drain()
+    assert performed == []
+
+
+async def test_what_cannot_be_taken_apart_holds_nobody_up() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise KeyError("half done")
+
+    def sound() -> Iterator[int]:
+        yield 1
+        done.append(True)
+
+    done: list[bool] = []
+    driver, _, _ = make_driver(lambda given: [TakeApart(ORDERS, broken()), TakeApart(ORDERS, sound())])
+    driver.feed(Tick(ORDERS))
+    driver.drain()
+    async with asyncio.timeout(30):
+        while not done:
+            await asyncio.sleep(0.001)
 
 
 async def test_an_effect_that_nobody_performs_halts_the_process() -> None:

@@ -12,6 +12,7 @@ from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.pieces import at_once
 from lockstep.core.replication import FRAMES_IN_ONE
 from lockstep.core.store_protocol import (
+    AcceptDamage,
     AnyStoreAnswer,
     AnyStoreRequest,
     Appended,
@@ -66,6 +67,8 @@ REQUESTS: list[AnyStoreRequest] = [
     RememberMap(*HEAD, b"map", 12, "g"),
     RememberMap(*HEAD, b"map", 12, "g", 40),
     SetAside(*HEAD),
+    AcceptDamage(*HEAD),
+    AcceptDamage(*HEAD, DiskId("d1"), LogIndex(7), "of no use"),
 ]
 ANSWERS: list[AnyStoreAnswer] = [
     SetOpened(

@@ -10,7 +10,7 @@ import pytest
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import HEADER_BYTES
-from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.ids import DiskId, Epoch, LogIndex, SetName
 from lockstep.core.items import QUEUE
 from lockstep.core.records import DeclareExchange
 from lockstep.core.store_protocol import (
@@ -227,3 +227,40 @@ def test_where_bytes_are_wrong_before_it_that_is_the_damage() -> None:
     rig.disk.fault = None
     opened = rig.open(2)
     assert (opened.log_end, opened.is_unusable) == (BAD - 1, False) and "checksum" in opened.damage
+
+
+def asked(rig: StoreRig, first: int, disk: DiskId) -> AnyStoreAnswer:
+    """Its broker cannot use what the store finds nothing wrong with, from there on, and an operator accepts the loss."""
+    (answer,) = rig.ask(AcceptDamage(SET, Epoch(1), ME, disk, LogIndex(first), "no good to its broker"))
+    return answer
+
+
+def test_what_only_its_broker_cannot_use_is_cut_off_where_that_says_for_whoever_opens_it_next() -> None:
+    rig = StoreRig(SMALL)
+    disk = rig.open().disk
+    for index in range(1, 9):
+        assert rig.append_ok(frame(index), commit=index - 1) == index
+    answer = asked(rig, BAD, disk)
+    assert isinstance(answer, SetOpened)
+    assert (answer.log_end, answer.commit_index, answer.damage, answer.is_unusable) == (4, 4, "", False)
+    assert rig.append_ok(frame(BAD, epoch=1)) == BAD
+    (note,) = [note.details for note in rig.notes if note.event == "damage accepted"]
+    assert note.startswith("no good to its broker: the log ends at 4, 7 was committed")
+    rig.crash()
+    opened = rig.open(2)
+    assert (opened.log_end, opened.damage, opened.disk) == (BAD, "", disk)
+
+
+def test_nothing_ends_for_whoever_names_another_disk_or_what_a_snapshot_has() -> None:
+    rig = StoreRig(SMALL)
+    disk = rig.open().disk
+    grow(rig, content_frame(BAD))
+    snapshot = rig.open().snapshot_index
+    assert snapshot > BAD
+    for first, named in ((BAD, disk), (snapshot, disk), (FRAMES_MAX - 1, DiskId("another"))):
+        refused = asked(rig, first, named)
+        assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.ILLEGAL_STATE
+        opened = rig.open()
+        assert (opened.log_end, opened.damage) == (FRAMES_MAX - 1, "")
+    accepted = asked(rig, snapshot + 1, disk)
+    assert isinstance(accepted, SetOpened) and accepted.log_end == snapshot

@@ -149,6 +149,7 @@ def test_open_transactions_are_aborted_in_pieces_unless_they_were_handed_over() 
     for handed in (None, HandedOver(SET, Epoch(1), OLD.broker)):
         copy = LogCopy(replay(log.frames), LogIndex(operations), 0)
         taking = TakingOver(candidacy, copy, OLD.disk, piece_cost=1)
+        taking.pieces.go_on()
         taking.applied(handed)
         pieces = 0
         while taking.pieces.works:
@@ -172,6 +173,7 @@ def test_what_was_in_hand_is_taken_up_in_pieces_before_anybody_is_led() -> None:
     handed = HandedOver(SET, Epoch(1), OLD.broker, log.state.applied, held=tuple(held))
     copy = LogCopy(replay(log.frames), log.state.applied, 0)
     taking = TakingOver(Candidacy(target, (), is_restarted=False), copy, OLD.disk, piece_cost=1)
+    taking.pieces.go_on()
     taking.applied(handed)
     assert not taking.pieces.works
     primary = PrimaryCore(copy, OLD, target, 1, False, PrimarySettings(), Now(1, 1), is_handed_over=True)
