@@ -1,6 +1,6 @@
-"""What the command handlers of one epoch share."""
+"""What the command handlers of one epoch share, and how an epoch comes to it."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,20 +9,24 @@ from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect, Note
 from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.ids import Epoch, SessionKey, TransactionKey
+from lockstep.core.log_copy import LogCopy
 from lockstep.core.pieces import Pieces
 from lockstep.core.queues import Queue
 from lockstep.core.records import CommandRef
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.server_messages import CommandAnswered
-from lockstep.core.set_state import SetState
+from lockstep.core.set_state import DONE_IN_ONE, SetState
 from lockstep.core.wire_numbers import error_code
 from services.primary.core.alone import Alone
 from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
 from services.primary.core.figures import Figures
+from services.primary.core.observers import TransactionObserverFactory
+from services.primary.core.open_transactions import OpenTransactions
 from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.read_back import ReadBack
+from services.primary.core.replication_log import ReplicationLog
 from services.primary.core.selecting import Selectors
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
@@ -30,77 +34,8 @@ from services.primary.core.writer import Writer
 
 
 @dataclass(slots=True)
-class TransactionProgress:
-    """What the primary knows of an open transaction beyond the log: how its clients number the operations (T1)."""
-
-    session: SessionKey
-    """Whose share of open transactions it counts in: the one that began it."""
-    ends_ms: int = 0
-    """When its time-out ends, on CLOCK_BOOTTIME; 0: never."""
-    sequences: dict[SessionKey, int] = field(default_factory=dict)
-    """Operations taken so far from each session that works in it (one, but for a branch); the next has this number + 1."""
-    ordinal: int = 0
-    """Next ordinal."""
-    bytes: int = 0
-    """Content that its operations carry."""
-    is_name: bool = False
-    """A TX of which the log has no record yet: all that is of it is its name, which its session was told."""
-
-
-class OpenTransactions:
-    """The open transactions of one resource set, and how many of them each session has. Lives as long as the epoch."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[TransactionKey, TransactionProgress] = {}
-        self._of_session: dict[SessionKey, dict[TransactionKey, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def __contains__(self, key: TransactionKey) -> bool:
-        return key in self._by_key
-
-    def __getitem__(self, key: TransactionKey) -> TransactionProgress:
-        return self._by_key[key]
-
-    def items(self) -> Iterable[tuple[TransactionKey, TransactionProgress]]:
-        return self._by_key.items()
-
-    def is_name(self, key: TransactionKey) -> bool:
-        """Whether the log has nothing of this one yet."""
-        progress = self._by_key.get(key)
-        return progress is not None and progress.is_name
-
-    def names(self) -> list[TransactionKey]:
-        """All of which the log has nothing yet, by key."""
-        return sorted(key for key, progress in self._by_key.items() if progress.is_name)
-
-    def of(self, session: SessionKey) -> list[TransactionKey]:
-        """Those that count for one session."""
-        return list(self._of_session.get(session, ()))
-
-    def count(self, session: SessionKey) -> int:
-        """How many a session has."""
-        return len(self._of_session.get(session, ()))
-
-    def begin(self, key: TransactionKey, progress: TransactionProgress) -> None:
-        self._by_key[key] = progress
-        self._of_session.setdefault(progress.session, {})[key] = None
-
-    def end(self, key: TransactionKey) -> None:
-        """It is not open any more; nothing if it was not."""
-        progress = self._by_key.pop(key, None)
-        if progress is None:
-            return
-        keys = self._of_session[progress.session]
-        del keys[key]
-        if not keys:
-            del self._of_session[progress.session]
-
-
-@dataclass(slots=True)
 class Context:
-    """Lives as long as the epoch; made by the primary core."""
+    """Lives as long as the epoch; made by `take_over`."""
 
     epoch: Epoch
     state: SetState
@@ -143,6 +78,48 @@ class Context:
         """Has it logged that something is refused, if a limit has done that."""
         if isinstance(error, LimitReached):
             self.effects.append(Note(self.state.set_name, "limit_reached", error.message, limit=error.limit))
+
+
+def take_over(
+    copy: LogCopy,
+    epoch: Epoch,
+    reign: int,
+    tx_queues: TxQueues,
+    factories: Sequence[TransactionObserverFactory],
+    settings: PrimarySettings,
+    now: Now,
+) -> Context:
+    """Of a new epoch, which goes on with a copy of the log: `reign` is what its frames carry (`reign_of`)."""
+    state = copy.state
+    alone = Alone(2 * settings.piece_cost)
+    state.done_in_one, state.leave = min(DONE_IN_ONE, settings.piece_cost), alone.leave
+    log = ReplicationLog(
+        epoch,
+        copy.retained,
+        copy.retained_bytes,
+        copy.transients_from,
+        copy.log_end,
+        copy.commit_index,
+        state.time_ms,
+        reign,
+    )
+    return Context(
+        epoch,
+        state,
+        Writer(log, state, factories),
+        Dispatch(state.queues.by_id, settings),
+        Expiry(state),
+        tx_queues,
+        copy.bodies,
+        ReadBack(epoch, state, settings),
+        settings,
+        now,
+        DoubtWatch(settings.in_doubt_ms, settings.in_doubt_warnings_max),
+        OutcomeAskers(settings.decisions_asked_max),
+        DecisionQuestions(epoch, settings.decision_ask_ms, settings.decisions_asked_max),
+        Pieces(settings.piece_cost),
+        alone,
+    )
 
 
 class Request(NamedTuple):

@@ -13,7 +13,8 @@ from lockstep.core.records import RollbackReason
 from lockstep.core.replication import HELD_IN_ONE, HandedOver, HeldMessages, OpenProgress
 from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core.attachments import Attachments
-from services.primary.core.context import Context, TransactionProgress
+from services.primary.core.context import Context
+from services.primary.core.open_transactions import TransactionProgress
 from services.primary.core.transacting import append_rollback, open_named
 
 _TRANSACTION_COST = 5

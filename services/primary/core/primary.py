@@ -14,7 +14,6 @@ from typing import get_args
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.commands import AnyCommand
-from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect, Note, WakeAt
 from lockstep.core.epoch_table import reign_of
 from lockstep.core.errors import ErrorCode
@@ -45,14 +44,11 @@ from lockstep.core.inputs import (
     Woken,
 )
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.pieces import Pieces
 from lockstep.core.replication import Acknowledge, HandedOver
-from lockstep.core.set_state import DONE_IN_ONE
 from lockstep.core.store_protocol import Appended
 from lockstep.core.taking_apart import emptied
 from services.primary.core import decisions
 from services.primary.core.aftermath import Aftermath
-from services.primary.core.alone import Alone
 from services.primary.core.attachments import Attachments
 from services.primary.core.backup_hearing import BackupHearing
 from services.primary.core.backups import Backups
@@ -60,10 +56,7 @@ from services.primary.core.client_hearing import ClientHearing
 from services.primary.core.client_streams import ClientStreams
 from services.primary.core.clients import Clients
 from services.primary.core.consuming import deliver
-from services.primary.core.context import Context
-from services.primary.core.decision_questions import DecisionQuestions
-from services.primary.core.dispatch import Dispatch
-from services.primary.core.expiry import Expiry
+from services.primary.core.context import take_over
 from services.primary.core.figures import Figures
 from services.primary.core.gate import CommitGate
 from services.primary.core.gathering import Gathering
@@ -77,14 +70,10 @@ from services.primary.core.map_keeping import MapKeeping
 from services.primary.core.membership import Membership
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
-from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.own_store import OwnStore
-from services.primary.core.read_back import ReadBack
 from services.primary.core.reign import DiskDamaged, ReignOver
-from services.primary.core.replication_log import ReplicationLog
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
-from services.primary.core.writer import Writer
 
 TAKEN_IN_ONE = 100
 """Messages of clients, and other inputs, that waited for what was done alone and are taken in one step."""
@@ -131,7 +120,7 @@ class PrimaryCore:
         tx_queues = TxQueues()
         own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
         observers = (own_factory, *factories)
-        self.context = _take_over(
+        self.context = take_over(
             copy, self.epoch, reign_of(own.incarnation), tx_queues, observers, settings, now
         )
         if figures is not None:
@@ -639,45 +628,3 @@ def _is_acknowledgement(given: AnyInput) -> bool:
             return True
         case _:
             return False
-
-
-def _take_over(
-    copy: LogCopy,
-    epoch: Epoch,
-    reign: int,
-    tx_queues: TxQueues,
-    factories: Sequence[TransactionObserverFactory],
-    settings: PrimarySettings,
-    now: Now,
-) -> Context:
-    """The log from the copy's end on, and what goes with its state."""
-    state = copy.state
-    alone = Alone(2 * settings.piece_cost)
-    state.done_in_one, state.leave = min(DONE_IN_ONE, settings.piece_cost), alone.leave
-    log = ReplicationLog(
-        epoch,
-        copy.retained,
-        copy.retained_bytes,
-        copy.transients_from,
-        copy.log_end,
-        copy.commit_index,
-        state.time_ms,
-        reign,
-    )
-    return Context(
-        epoch,
-        state,
-        Writer(log, state, factories),
-        Dispatch(state.queues.by_id, settings),
-        Expiry(state),
-        tx_queues,
-        copy.bodies,
-        ReadBack(epoch, state, settings),
-        settings,
-        now,
-        DoubtWatch(settings.in_doubt_ms, settings.in_doubt_warnings_max),
-        OutcomeAskers(settings.decisions_asked_max),
-        DecisionQuestions(epoch, settings.decision_ask_ms, settings.decisions_asked_max),
-        Pieces(settings.piece_cost),
-        alone,
-    )

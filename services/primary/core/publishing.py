@@ -34,10 +34,10 @@ from services.primary.core.context import (
     SHOWN_MAX,
     Context,
     Request,
-    TransactionProgress,
     check_text,
     shown,
 )
+from services.primary.core.open_transactions import TransactionProgress
 from services.primary.core.removing import evict, evict_in_steps
 from services.primary.core.selecting import COMPARED_MANY, QUEUES_MANY, STEPS_PER_QUEUE, Asking
 from services.primary.core.transacting import operation

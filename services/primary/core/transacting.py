@@ -28,7 +28,8 @@ from lockstep.core.records import (
 )
 from lockstep.core.transaction_states import ROLLBACKS, TransactionState
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
-from services.primary.core.context import Context, Request, TransactionProgress
+from services.primary.core.context import Context, Request
+from services.primary.core.open_transactions import TransactionProgress
 from services.primary.core.removing import evict, evict_in_steps
 
 

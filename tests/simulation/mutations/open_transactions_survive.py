@@ -4,7 +4,7 @@ from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.records import AcceptCommand, AppliedRecord, EpochBegins
 from lockstep.core.set_state import SetState
 from lockstep.core.transactions import Transactions
-from services.primary.core.context import TransactionProgress
+from services.primary.core.open_transactions import TransactionProgress
 from services.primary.core.primary import PrimaryCore
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
