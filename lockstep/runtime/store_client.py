@@ -205,14 +205,16 @@ class StoreClient:
                 await call.write(encode_request(request) if request is not None else HEARTBEAT)
             pulse.has_sent = True
 
-    @staticmethod
-    def _explain(stream: _Stream, results: Sequence[object]) -> None:
+    def _explain(self, stream: _Stream, results: Sequence[object]) -> None:
         """Logs why a stream ended; lets our own bugs through."""
         for result in results:
             if isinstance(result, grpc.aio.AioRpcError | Rejected):
                 text = result.details() if isinstance(result, grpc.aio.AioRpcError) else str(result)
                 if stream.is_connected:
-                    _log.info("set=%s event=store_lost %s", stream.set_name, text)
+                    level = logging.WARNING if isinstance(result, Rejected) else logging.INFO
+                    _log.log(
+                        level, "set=%s store=%s event=store_lost %s", stream.set_name, self._address, text
+                    )
             elif isinstance(result, BaseException) and not isinstance(
                 result, asyncio.CancelledError | asyncio.InvalidStateError | grpc.aio.BaseError
             ):

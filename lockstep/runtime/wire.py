@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.runtime.big_bytes import copied
 from lockstep.runtime.turns import LeftToThread
 
@@ -40,6 +40,18 @@ def parse(message: _Message, data: bytes | memoryview) -> _Message:
     except DecodeError as error:
         raise _none_of(message, data) from error
     return message
+
+
+def parse_answer(message: _Message, data: bytes, whose: str, *, is_read: bool) -> _Message:
+    """As `parse`, of an answer: `whose` says who gave it. Nothing is wrong with the question, so bytes that are no answer are
+    UNAVAILABLE, and in doubt unless the question was a read (`is_read`): what was asked may have been done.
+    """
+    try:
+        return parse(message, data)
+    except Rejected as error:
+        kind = Rejected if is_read else InDoubt
+        text = f"{whose} has answered what is no answer: {error.message}"
+        raise kind(ErrorCode.UNAVAILABLE, text, **error.details) from error
 
 
 def parse_in_steps(message: _Message, data: bytes | memoryview) -> Generator[LeftToThread, None, _Message]:

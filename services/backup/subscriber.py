@@ -201,7 +201,9 @@ class Subscriber:
         for result in results:
             if isinstance(result, grpc.aio.AioRpcError | Rejected | asyncio.InvalidStateError):
                 text = result.details() if isinstance(result, grpc.aio.AioRpcError) else str(result)
-                _log.info(
+                level = logging.WARNING if isinstance(result, Rejected) else logging.INFO
+                _log.log(
+                    level,
                     "set=%s primary=%s event=subscription_ended %s",
                     subscription.subscribe.set_name,
                     subscription.broker,

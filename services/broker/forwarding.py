@@ -15,7 +15,7 @@ from lockstep.core.ids import BrokerId, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.status import error_from
-from lockstep.runtime.wire import Serialized, parse
+from lockstep.runtime.wire import Serialized, parse_answer
 
 FORWARD_SECONDS = 10.0
 """Above any wait of the other broker itself."""
@@ -128,4 +128,6 @@ class Forwarding:
             data = await call(await serialize(request), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise error_from(error, is_read=is_read) from error
-        return parse(kind(), data)
+        return parse_answer(
+            kind(), data, f"broker {broker} at {address}, asked for {method},", is_read=is_read
+        )

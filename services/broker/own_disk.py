@@ -17,7 +17,7 @@ from lockstep.core.ids import Epoch, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.status import error_from
-from lockstep.runtime.wire import parse
+from lockstep.runtime.wire import parse_answer
 from lockstep.wire.v1 import store_pb2 as pb
 
 SURVEY_SECONDS = 120.0
@@ -62,10 +62,14 @@ class OwnDisk:
 
     async def look(self) -> None:
         """Finds out what is on the disk, as soon as the store answers; a task of the process. The view was read before."""
+        said = ""
         while True:
             try:
                 survey = await self.survey(with_names=False)
-            except Rejected:
+            except Rejected as error:
+                if error.message != said:
+                    said = error.message
+                    _log.warning("event=disk_not_surveyed %s", said)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             self._found = {
@@ -98,10 +102,11 @@ class OwnDisk:
     async def _call(self, method: str, request: Message, kind: type[_Response]) -> _Response:
         call: Any = self._channels.to(self._address).unary_unary(f"/lockstep.wire.v1.Store/{method}")
         try:
-            return parse(kind(), await call(request.SerializeToString(), timeout=SURVEY_SECONDS))
+            data = await call(request.SerializeToString(), timeout=SURVEY_SECONDS)
         except grpc.aio.AioRpcError as error:
             # A fence may be repeated: what it did counts for nothing before the map has that epoch.
             raise error_from(error, is_read=True) from error
+        return parse_answer(kind(), data, f"the store at {self._address}, asked for {method},", is_read=True)
 
 
 def _is_used(one: pb.SurveyedSet) -> bool:

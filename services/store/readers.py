@@ -158,4 +158,5 @@ def encode_survey(survey: SetSurveyed) -> store_pb2.SurveyedSet:
         etcd_revision=survey.etcd_revision,
         stamp=survey.stamp,
         epochs=encode_epochs(survey.epochs, survey.reigns),
+        trouble=survey.trouble,
     )

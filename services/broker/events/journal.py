@@ -1,15 +1,17 @@
 """The journal of this broker's own store, read for committed events: frames in a row, never beyond the commit index."""
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
 
 from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.status import error_from
-from lockstep.runtime.wire import parse
+from lockstep.runtime.wire import parse_answer
 from lockstep.wire.v1 import store_pb2 as pb
 from services.broker.core.events.builder import DecodedFrame
 
@@ -17,6 +19,8 @@ READ_SECONDS = 10.0
 """Of one piece."""
 PIECE_BYTES = 1024 * 1024
 """Of frames in one call: readers of a store take turns."""
+
+_log = logging.getLogger("lockstep.events")
 
 
 class JournalReader:
@@ -39,7 +43,12 @@ class JournalReader:
             if not pieces:
                 return
             for durable in pieces:
-                frame = DecodedFrame.of(durable)
+                try:
+                    frame = DecodedFrame.of(durable)
+                except BadFrame as error:
+                    raise self._no_frame(set_name, position, str(error)) from error
+                if frame.header.first > position + 1:
+                    raise self._no_frame(set_name, position, f"frame {frame.header.first} does not follow")
                 position = frame.header.last
                 yield frame
 
@@ -51,7 +60,11 @@ class JournalReader:
         found: list[bytes] = []
         try:
             async for data in call(request.SerializeToString(), timeout=READ_SECONDS):
-                found += parse(pb.ReadJournalResponse(), data).frames
+                whose = f"the store at {self._address}, asked for frames of {set_name} behind {after},"
+                found += parse_answer(pb.ReadJournalResponse(), data, whose, is_read=True).frames
+        except Rejected as error:
+            error.details["set_name"] = set_name
+            raise
         except grpc.aio.AioRpcError as error:
             failure = error_from(error, is_read=True)
             if failure.code is ErrorCode.WRONG_EPOCH:
@@ -61,3 +74,9 @@ class JournalReader:
             failure.details["set_name"] = set_name
             raise failure from error
         return found
+
+    def _no_frame(self, set_name: SetName, after: LogIndex, why: str) -> Rejected:
+        """Of what the store gives behind that index."""
+        text = f"set {set_name}: behind index {after} the store at {self._address} has no frame that can be read: {why}"
+        _log.warning("set=%s index=%d event=bad_frame %s", set_name, after, text)
+        return Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, index=after)

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from lockstep.core.epoch_table import UNKNOWN_REIGN, Reigns
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from services.broker.core.events.blocks import Block, BlockCutter
 from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
@@ -195,10 +194,6 @@ class SetEvents:
                         await asyncio.sleep(0)
                         if size >= READING_BYTES:
                             break
-        except BadFrame as error:
-            raise Rejected(
-                ErrorCode.UNAVAILABLE, f"{self.set_name}: {error}", set_name=self.set_name
-            ) from error
         except ContentGone as gone:
             if first is not None:
                 return first

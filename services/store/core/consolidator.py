@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from lockstep.core import restoration
-from lockstep.core.frames import BadFrame, Frame, check_frame
+from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, TransactionKey
 from lockstep.core.item_blocks import Block, messages_block_key
 from lockstep.core.outcomes import Outcome
@@ -33,14 +33,13 @@ from lockstep.core.state_listener import StateListener
 from lockstep.core.store_protocol import StateItem
 from services.store.core.blocks import damage, scan_of
 from services.store.core.disk import (
-    DiskError,
-    DiskProblem,
     ReadSegment,
     SnapshotFlush,
     SnapshotWrite,
     Unusable,
 )
 from services.store.core.journal import Journal
+from services.store.core.loading import checked_at
 from services.store.core.meta import SnapshotMeta, encode_meta
 from services.store.core.owed_keeping import delete_segments, must_trim, release, trim
 from services.store.core.owed_segments import owed_segment
@@ -343,10 +342,7 @@ class Consolidator(StateListener):
 def _apply(state: SetState, run: FramesAt, data: bytes) -> None:
     for begin, end in run.spans:
         durable = data[begin:end]
-        try:
-            header = check_frame(durable)
-        except BadFrame as error:
-            raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
+        header = checked_at(run, begin, durable)
         try:
             state.apply_frame(Frame(header, durable, b""))
         except MemoryError:

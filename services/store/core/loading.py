@@ -8,11 +8,19 @@ too, and with it whoever wants to open or fence the set: for a receiver that tak
 from functools import partial
 
 from lockstep.core.errors import ErrorCode
-from lockstep.core.frames import BadFrame, Frame, IndexedRecord, check_frame, decode_header, decode_records
+from lockstep.core.frames import (
+    BadFrame,
+    Frame,
+    FrameHeader,
+    IndexedRecord,
+    check_frame,
+    decode_header,
+    decode_records,
+)
 from lockstep.core.ids import LogIndex
 from lockstep.core.store_protocol import LoadState, OpenSet, StateChunk, StateItem, StateLoaded
 from services.store.core.blocks import scan_of
-from services.store.core.disk import DiskError, DiskProblem, Lane, ReadSegment
+from services.store.core.disk import DiskError, DiskProblem, Lane, ReadSegment, Unusable
 from services.store.core.procedure import Procedure, compute, read_bytes
 from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.segment import FramesAt
@@ -81,19 +89,27 @@ def read_run(run: FramesAt) -> Procedure[tuple[bytes, ...]]:
 def _frames_in(data: bytes, run: FramesAt) -> tuple[bytes, ...]:
     frames = tuple(data[begin:end] for begin, end in run.spans)
     last = LogIndex(0)
-    try:
-        for frame in frames:
-            last = check_frame(frame).last
-    except BadFrame as error:
-        raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
+    for frame, (begin, _) in zip(frames, run.spans, strict=True):
+        last = checked_at(run, begin, frame).last
     if last != run.last:
         raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: frame {last} where {run.last} was")
     return frames
 
 
-def records_in(durable: bytes) -> list[IndexedRecord]:
-    """Those of a frame that was verified; raises `DiskError`, CORRUPT for what is no record."""
+def checked_at(run: FramesAt, begin: int, frame: bytes) -> FrameHeader:
+    """The header of one of the run's frames, which is verified; raises `DiskError`, CORRUPT, with the place if it is none."""
     try:
-        return decode_records(Frame(decode_header(durable), durable, b""))
+        return check_frame(frame)
     except BadFrame as error:
-        raise DiskError(DiskProblem.CORRUPT, str(error)) from error
+        place = f"segment {run.segment}, byte {run.offset + begin}, up to index {run.last}"
+        raise DiskError(DiskProblem.CORRUPT, f"{place}: {error}") from error
+
+
+def records_in(durable: bytes) -> list[IndexedRecord]:
+    """Those of a frame that was verified; raises `Unusable` for what is no record."""
+    header = decode_header(durable)
+    try:
+        return decode_records(Frame(header, durable, b""))
+    except BadFrame as error:
+        what = f"frame {header.first}..{header.last} cannot be decoded: {error}"
+        raise Unusable(header.first, what) from error

@@ -136,6 +136,8 @@ class SetSurveyed:
     epochs: EpochStarts = ()
     reigns: Reigns = ()
     """Of `epochs`, as far as they are known."""
+    trouble: str = ""
+    """Why the names are not all there; "": they are, or were not asked for."""
 
 
 AnyReaderRequest = FenceSet | SurveySet | ReadItems | ReadFrames | ReadContents

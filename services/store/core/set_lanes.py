@@ -270,7 +270,10 @@ class SetLanes:
 
     def _fail(self, lane: Lane, error: DiskError) -> None:
         the = self.the
-        the.note("disk failed", f"{lane.value}: {error.problem.value}: {error.message}")
+        the.note(
+            "disk failed", f"{lane.value} of disk {the.meta.disk}: {error.problem.value}: {error.message}"
+        )
+        message = f"set {the.name} on disk {the.meta.disk}: {error.message}"
         damage = the.unreadable.damage_in(error)
         if damage and lane is not Lane.JOURNAL:
             the.must_close = damage
@@ -285,12 +288,12 @@ class SetLanes:
             case Lane.JOURNAL:
                 the.close()
                 for waiting in self._taken:
-                    self._refuse(waiting, code_of(error.problem), error.message)
+                    self._refuse(waiting, code_of(error.problem), message)
             case Lane.SNAPSHOT:
                 self.consolidator.give_up()
             case Lane.READ:
                 assert self._reader is not None
-                self._reader.refuse(the, ErrorCode.UNAVAILABLE, error.message)
+                self._reader.refuse(the, ErrorCode.UNAVAILABLE, message)
             case Lane.SPARE:
                 pass
             case _:

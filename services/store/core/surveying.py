@@ -13,7 +13,7 @@ from lockstep.core.items import ENTRY, EXCHANGE, QUEUE, numbers_in
 from lockstep.core.records import DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
 from lockstep.core.store_protocol import StateItem
 from services.store.core.blocks import damage, scan_of
-from services.store.core.disk import Lane
+from services.store.core.disk import Lane, Unusable
 from services.store.core.loading import read_run, records_in
 from services.store.core.opening import read_set
 from services.store.core.procedure import Procedure, compute
@@ -68,9 +68,14 @@ def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
     """Runs in the journal lane: what it reads is not changed meanwhile."""
     if the.phase is Phase.UNREAD:
         yield from read_set(the)
-    names = Names()
+    names, trouble = Names(), ""
     if request.with_names and not the.damage:
-        yield from _read_names(the, names)
+        try:
+            yield from _read_names(the, names)
+        except Unusable as error:
+            # What else the disk has is known all the same; whoever opens it finds out whether this is damage.
+            trouble = f"its names cannot be read: {error.message}"
+            the.note("names unreadable", f"disk {the.meta.disk}: {error.message}")
     queues, exchanges = yield from compute(names.in_order)
     journal, meta = the.journal, the.meta
     return SetSurveyed(
@@ -85,6 +90,7 @@ def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
         meta.stamp,
         tuple(journal.epochs.entries) if journal is not None else (),
         journal.epochs.reigns if journal is not None else (),
+        trouble,
     )
 
 

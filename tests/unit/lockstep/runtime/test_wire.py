@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.errors import Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.pieces import at_once
 from lockstep.runtime import wire
-from lockstep.runtime.wire import PIECES_BYTES_MIN, BytesWithin, parse, parse_in_steps
+from lockstep.runtime.wire import PIECES_BYTES_MIN, BytesWithin, parse, parse_answer, parse_in_steps
 from lockstep.wire.v1.primary_pb2 import SubscribeResponse
 from lockstep.wire.v1.transactions_pb2 import PublishRequest
 from tests.unit.lockstep.runtime.serialized import reserialized, whole
@@ -222,3 +222,14 @@ def test_no_step_of_a_parser_takes_more_than_some_of_the_fields() -> None:
     assert len(list(parse_in_steps(PublishRequest(), data))) >= 8
     data = PublishRequest(messages=[PublishRequest.OutgoingMessage()] * 10_000).SerializeToString()
     assert len(list(parse_in_steps(PublishRequest(), data))) >= 10
+
+
+@pytest.mark.parametrize(("is_read", "kind"), [(True, Rejected), (False, InDoubt)])
+def test_an_answer_that_is_none_says_whose_it_is_and_not_that_the_question_was_wrong(
+    is_read: bool, kind: type[LockstepError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        parse_answer(SubscribeResponse(), b"\xff\xff", "broker b", is_read=is_read)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert caught.value.message == "broker b has answered what is no answer: 2 bytes are no SubscribeResponse"
+    assert parse_answer(SubscribeResponse(), b"", "broker b", is_read=is_read) == SubscribeResponse()

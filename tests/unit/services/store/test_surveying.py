@@ -6,6 +6,7 @@ from lockstep.core.ids import BrokerId, Epoch, ExchangeId, LogIndex, MessageId, 
 from lockstep.core.records import AnyRecord, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
 from lockstep.core.store_protocol import RememberMap
 from services.broker.rebuild_codec import disk_found
+from services.store.core.messages import Tick
 from services.store.core.requests import ReadContents, ReadRefused, SetSurveyed, SurveySet
 from services.store.readers import encode_survey
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame, summed
@@ -66,15 +67,38 @@ def test_names_are_those_of_snapshot_and_journal_up_to_the_log_end() -> None:
     assert surveyed(rig, with_names=False).queues == ()
 
 
-def test_what_is_no_record_is_told_and_stops_no_store() -> None:
+def test_a_survey_says_where_what_is_no_record_is_and_all_else_that_the_disk_has() -> None:
     """Its checksum is right: a version that is not known here may have written it."""
     rig = StoreRig()
-    rig.open()
+    disk = rig.open().disk
     rig.append_ok(frame(1), of_no_records(2))
-    for question in (SurveySet(SET, Epoch(0), True), ReadContents(SET, Epoch(1), (MessageId(place(2, 0)),))):
+    for _ in range(3):
+        found = surveyed(rig)
+        assert found.trouble.startswith("its names cannot be read: frame 2..2 cannot be decoded: ")
+        assert (found.status.disk, found.status.log_end, found.status.highest_epoch) == (disk, 2, 1)
+        assert rig.append_ok(frame(2)) == 2, "nothing was taken from the writer"
+        assert surveyed(rig, with_names=False).trouble == ""
+    told = disk_found(BrokerId("b"), encode_survey(found))
+    assert (told.trouble, told.highest_epoch, told.disk) == (found.trouble, 1, disk)
+    (note, *_) = [note.details for note in rig.notes if note.event == "names unreadable"]
+    assert note.startswith(f"disk {disk}: frame 2..2 ")
+
+
+def test_who_asks_for_what_is_in_no_record_hears_where_that_is_and_it_is_damage_when_it_is_so_again() -> None:
+    """Behind the snapshot, and committed: whoever has the body read would ask for ever."""
+    rig = StoreRig()
+    disk = rig.open().disk
+    rig.append_ok(frame(1), of_no_records(2), frame(3))
+    question = ReadContents(SET, Epoch(1), (MessageId(place(2, 0)),))
+    for _ in range(2):
+        assert rig.append_ok(frame(3)) == 3
+        rig.feed(Tick())
         (refused,) = rig.ask_reader(question)
         assert isinstance(refused, ReadRefused) and refused.code is ErrorCode.UNAVAILABLE
-        assert rig.open().log_end == 2
+        assert refused.message.startswith(f"set {SET} on disk {disk}: frame 2..2 cannot be decoded: ")
+    opened = rig.open()
+    assert (opened.log_end, opened.is_unusable) == (1, True)
+    assert opened.damage.startswith("frame 2..2 cannot be decoded: ")
 
 
 def of_no_records(index: int) -> bytes:

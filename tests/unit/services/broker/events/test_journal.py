@@ -80,3 +80,22 @@ async def test_what_is_gone_stays_gone(store: FakeStore, journal: JournalReader)
     _, error = await ended(journal)
     assert error.code is ErrorCode.OUT_OF_RANGE
     assert error.details == {"set_name": SET, "lowest_index": 500}
+
+
+async def test_what_is_no_frame_is_named_by_its_set_and_place(
+    store: FakeStore, journal: JournalReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.frames[1] = store.frames[1][:-1] + b"?"
+    found, error = await ended(journal)
+    assert (found, error.code) == ([1], ErrorCode.UNAVAILABLE)
+    assert error.message.startswith(f"set {SET}: behind index 1 the store at 127.0.0.1:")
+    assert error.message.endswith("frame 2..2 has a wrong checksum")
+    assert error.details == {"set_name": SET, "index": 1}
+    assert f"set={SET} index=1 event=bad_frame" in caplog.text
+
+
+async def test_a_gap_is_never_passed_over(store: FakeStore, journal: JournalReader) -> None:
+    del store.frames[0]
+    found, error = await ended(journal)
+    assert (found, error.code) == ([], ErrorCode.UNAVAILABLE)
+    assert error.message.endswith("frame 2 does not follow")
