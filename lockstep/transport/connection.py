@@ -32,8 +32,10 @@ from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.http2 import FIELDS_BYTES_MAX, HEADERS_BYTES_MAX, Http2
 from lockstep.transport.intake import Intake, Peer
 from lockstep.transport.keepalive import KEEPALIVE_SECONDS, Finding, Keepalive
+from lockstep.transport.late_data import LateData
 from lockstep.transport.metadata import Header
 from lockstep.transport.stream import PREFIX_BYTES, WINDOW_BYTES, Stream, Written
+from lockstep.transport.waiting_writers import WaitingWriters
 
 _HEAD = struct.Struct(">HBBBI")
 """Of a frame: bytes behind it (16 bits, 8 bits), kind, flags, stream."""
@@ -75,8 +77,6 @@ CONTROL_FRAMES_AT_ONCE = 50
 """Frames that carry no messages are worked for: behind so many of one connection others have their turn."""
 DATA_FRAMES_AT_ONCE = 256
 """Frames that carry messages, or nothing: the same; each takes microseconds, however little is in it."""
-EMPTY_FRAME_BYTES = 4 << 10
-"""A frame of no bytes counts for so many where it comes for a call that is over: windows do not hold those back."""
 RESETS_MAX = 1000
 """Calls that a client may give up within a round of keepalive; more are an attack."""
 
@@ -141,10 +141,8 @@ class Connection(asyncio.Protocol):
         self._data_stream: Stream | None = None
         self._unread = 0
         """Bytes taken and not given back to the connection's window yet."""
-        self._late_bytes_left = 0
-        """What may still come for calls that are over: their windows, as they were when they ended."""
-        self._writers: dict[int, list[asyncio.Future[None]]] = {}
-        """Those who wait for room, by their streams."""
+        self._late = LateData(CONNECTION_WINDOW_BYTES)
+        self.writers = WaitingWriters()
         self._keepalive = Keepalive(keepalive_seconds)
         self._keepalive_round: asyncio.TimerHandle | None = None
         self.is_asked_too_often = False
@@ -170,7 +168,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_paused = False
-        self.wake_writers()
+        self.writers.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(f"the connection was lost: {exc}" if exc else "the connection was closed")
@@ -191,7 +189,7 @@ class Connection(asyncio.Protocol):
             # Nobody goes on in its place any more.
             if stream.counted_bytes:
                 self.count_unfinished(stream, 0)
-        self.wake_writers()
+        self.writers.wake()
         self._on_lost(self, reason)
 
     def close(self, reason: str, code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
@@ -395,19 +393,11 @@ class Connection(asyncio.Protocol):
             self._unread = 0
 
     def _count_late(self, length: int) -> None:
-        """A frame of so many bytes came for a call that is over: no reader takes it, so its window pays for it. Raises
-        `ConnectionEnded` when there is more than all of them allowed."""
-        self._late_bytes_left -= length or EMPTY_FRAME_BYTES
-        if self._late_bytes_left < 0:
+        """A frame of so many bytes came for a call that is over. Raises `ConnectionEnded` when there is too much of that."""
+        if not self._late.count(length):
             text = "more is sent on calls that are over than was under way"
             self.refused("late_bytes_max", text)
             raise _TooMuch(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-
-    def _expect_late(self, window: int) -> None:
-        """The other side has not ended a call that is over, and may have sent so much before it knows; of all calls together no
-        more than the connection's window."""
-        left = self._late_bytes_left + window + EMPTY_FRAME_BYTES
-        self._late_bytes_left = min(left, CONNECTION_WINDOW_BYTES)
 
     def _was_begun(self, number: int) -> bool:
         """A call that is over: what was under way then is dropped."""
@@ -444,10 +434,10 @@ class Connection(asyncio.Protocol):
                 case StreamReset(stream_id=number, error_code=code):
                     self._hear_reset(number, int(code))
                 case WindowUpdated(stream_id=number):
-                    self.wake_writers(number)
+                    self.writers.wake(number)
                 case RemoteSettingsChanged():
                     self._on_ready(self)
-                    self.wake_writers()
+                    self.writers.wake()
                 case _:
                     pass
         self._flush()
@@ -460,12 +450,12 @@ class Connection(asyncio.Protocol):
         assert self._on_call is not None, "only servers receive requests"
         if self.is_leaving or self.blocked_bytes > BLOCKED_BYTES_MAX:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
-            self._expect_late(WINDOW_BYTES)
+            self._late.expect(WINDOW_BYTES)
             if not self.is_leaving:
                 self.refused("blocked_bytes_max", f"{self.blocked_bytes} bytes of answers are not taken")
         elif len(self.streams) >= self._calls_offered.count:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
-            self._expect_late(WINDOW_BYTES)
+            self._late.expect(WINDOW_BYTES)
             self.refused(
                 "calls_max", f"more than {self._calls_offered.count} calls are begun on a connection"
             )
@@ -524,7 +514,7 @@ class Connection(asyncio.Protocol):
             if stream.counted_bytes:
                 self.count_unfinished(stream, 0)
             if not stream.is_heard_out:
-                self._expect_late(stream.window_left)
+                self._late.expect(stream.window_left)
         return stream
 
     def _count_reset(self) -> None:
@@ -613,26 +603,6 @@ class Connection(asyncio.Protocol):
         transport.writelines((_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number), data[:size]))
         return size
 
-    async def may_write(self, number: int) -> None:
-        """Returns when something has changed for who writes on that stream: more room, or an end."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writers.setdefault(number, []).append(future)
-        await future
-
-    def wake_writers(self, number: int = 0) -> None:
-        """Those of that stream; 0: of all."""
-        if not self._writers:
-            return
-        if number:
-            woken = [self._writers.pop(number, [])]
-        else:
-            woken = list(self._writers.values())
-            self._writers = {}
-        for writers in woken:
-            for writer in writers:
-                if not writer.done():
-                    writer.set_result(None)
-
     def send_window_update(self, number: int, size: int) -> None:
         """Gives room back to the other side; stream 0: the connection."""
         if self._transport is not None:
@@ -667,7 +637,7 @@ class Connection(asyncio.Protocol):
         """The call is over; `code` for the other side, where that may still be talking or listening."""
         if self._forget(stream.number) is None:
             return
-        self.wake_writers(stream.number)
+        self.writers.wake(stream.number)
         if not (stream.is_heard_out and stream.is_said_out):
             self._h2.reset_stream(stream.number, code)
             self._flush()

@@ -375,7 +375,7 @@ class Stream:
                 sent = 0 if connection.is_paused else connection.send_part(self.number, rest)
                 rest = rest[sent:]
                 if not sent:
-                    await connection.may_write(self.number)
+                    await connection.writers.wait(self.number)
                 elif rest:
                     # Others that wait have their turn: a big message would be the first to find room, for as long as it lasts.
                     await asyncio.sleep(0)
@@ -421,7 +421,7 @@ class Stream:
             self._parts.clear()
             self._buffer = None
             self._wake()
-            self.connection.wake_writers(self.number)
+            self.connection.writers.wake(self.number)
 
     def hear_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Headers or trailers behind the first of a call."""
