@@ -8,7 +8,7 @@ come last, by compare with what was read; so a run that ends in the middle is si
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
@@ -63,7 +63,9 @@ class MapRebuild:
         forwarding: Forwarding,
         own_disk: OwnDisk,
         lease_seconds: float,
+        damage_found: Callable[[SetName, DiskId], str],
     ) -> None:
+        """`damage_found`: what the replica here has found to be wrong with that disk of a set; "": nothing."""
         self._broker = broker
         self._process = process
         self._etcd = etcd
@@ -71,6 +73,7 @@ class MapRebuild:
         self._forwarding = forwarding
         self._own_disk = own_disk
         self._lease_seconds = lease_seconds
+        self._damage_found = damage_found
 
     async def survey_disk(self, request: pb.SurveyDiskRequest) -> pb.SurveyDiskResponse:
         """What the disk of this broker holds. Raises `Rejected` IN_USE where a set is to be fenced that somebody leads."""
@@ -81,6 +84,8 @@ class MapRebuild:
                 text = f"set {set_name!r} is led by {view.lease_holder}: it is not fenced for a rebuilt map"
                 raise Rejected(ErrorCode.IN_USE, text, set_name=set_name, epoch=epoch)
         survey = await self._own_disk.survey(with_names=request.with_names, fences=fences)
+        for one in survey.sets:
+            one.found_by_broker = self._damage_found(SetName(one.set.resource_set), DiskId(one.set.disk))
         return pb.SurveyDiskResponse(broker=self._broker, survey=survey)
 
     async def rebuild_map(self, request: pb.RebuildMapRequest) -> pb.RebuildMapResponse:
@@ -104,8 +109,8 @@ class MapRebuild:
         if not rebuilt and not known.is_set_back:
             return response
         await self._fence(known.members, rebuilt)
-        if without:
-            # Who was given up may still serve, until the lease that it had ends.
+        if rebuilt:
+            # Who led before etcd lost its data, or was given up, may still answer, until the lease that it had ends (R6).
             await asyncio.sleep(self._lease_seconds + LEASE_MARGIN_SECONDS)
         response.names, disputed = await self._restore_names(plans, surveys)
         response.disputed_names.extend(disputed)

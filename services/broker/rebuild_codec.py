@@ -34,6 +34,7 @@ def disk_found(broker: BrokerId, one: store_pb2.SurveyedSet) -> DiskFound:
         decode_epochs(one.epochs),
         decode_reigns(one.epochs),
         LogIndex(one.set.commit_index),
+        one.found_by_broker,
     )
 
 
@@ -59,7 +60,7 @@ def encode_plans(plans: Sequence[SetPlan], silent: Sequence[BrokerId]) -> pb.Reb
                     highest_epoch=disk.highest_epoch,
                     generation=disk.generation,
                     map_revision=disk.map_revision,
-                    trouble=disk.trouble,
+                    trouble=disk.trouble or disk.found_by_broker,
                     etcd_revision=disk.etcd_revision,
                 )
                 for disk in plan.disks

@@ -28,7 +28,7 @@ from lockstep.core.effects import (
     RestoreLeaseKey,
     SwapMap,
 )
-from lockstep.core.ids import Incarnation, SetName
+from lockstep.core.ids import DiskId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, MapSeen, NamesSeen
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.clock import boottime_ms
@@ -173,7 +173,14 @@ class Broker:
         self._lookups = NameLookups(etcd)
         directory = Directory(etcd, self._lookups, view, driver, own_disk)
         rebuild = MapRebuild(
-            settings.broker, self._process, etcd, view, forwarding, own_disk, settings.lease.lease_seconds
+            settings.broker,
+            self._process,
+            etcd,
+            view,
+            forwarding,
+            own_disk,
+            settings.lease.lease_seconds,
+            self._damage_found,
         )
         callers = CallerSessions(self._sessions)
         queries = SetQueries(self._sessions)
@@ -346,6 +353,10 @@ class Broker:
         if traces is None:
             return Replica(set_name, broker, self._process, settings)
         return TracedReplica(set_name, broker, self._process, settings, traces, lambda: self._view.generation)
+
+    def _damage_found(self, set_name: SetName, disk: DiskId) -> str:
+        core = self._driver.core(set_name)
+        return core.damage_found(disk) if isinstance(core, Replica) else ""
 
     async def _coordinator_addresses(self) -> list[str]:
         return list((await coordinators(self._etcd, self._settings.cluster)).values())

@@ -5,6 +5,7 @@ by compare with what was read. What cannot be done now changes nothing, and is t
 """
 
 from collections.abc import Collection, Generator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,7 +94,7 @@ class MapRebuild:
         # A broker answers for all of its disk, or not at all.
         reached = [broker for broker in running if all((broker, name) in surveys for name in known)]
         for set_name in world.set_names:
-            found = [_disk(broker, surveys[broker, set_name]) for broker in reached]
+            found = [self._found(broker, set_name, surveys[broker, set_name]) for broker in reached]
             looked_at = partial(plan_set, set_name, known[set_name], found, reached)
             plan = looked_at(without, _WHO)
             if plan is not None and plan.unheard and set(plan.unheard) <= set(reached):
@@ -102,6 +103,12 @@ class MapRebuild:
             if plan is not None:
                 plans.append(plan)
         return _Found(known, surveys, plans)
+
+    def _found(self, broker: BrokerId, set_name: SetName, one: SetSurveyed) -> DiskFound:
+        """With what the broker adds, which has the disk asked."""
+        replica = self.world.brokers[broker].replicas.get(set_name)
+        found = replica.damage_found(one.status.disk) if replica is not None else ""
+        return replace(_disk(broker, one), found_by_broker=found)
 
     def _has_changed(self, set_name: SetName, known: EtcdKnows) -> bool:
         now = _etcd_knows(self.world, set_name)

@@ -867,6 +867,7 @@ class SurveyedSet(_message.Message):
     ETCD_REVISION_FIELD_NUMBER: _builtins.int
     STAMP_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    FOUND_BY_BROKER_FIELD_NUMBER: _builtins.int
     last_epoch: _builtins.int
     """Epoch of the log's last record; 0: the log is empty."""
     map_bytes: _builtins.bytes
@@ -879,6 +880,8 @@ class SurveyedSet(_message.Message):
     """The highest revision of etcd that a broker told, in this generation; 0: none."""
     stamp: _builtins.str
     """The newest stamp of etcd that a broker told; empty: none."""
+    found_by_broker: _builtins.str
+    """What its broker has found to be wrong with the disk, and the store does not know; empty: nothing. A store says nothing of it."""
     @_builtins.property
     def set(self) -> Global___StoredSet: ...
     @_builtins.property
@@ -903,10 +906,11 @@ class SurveyedSet(_message.Message):
         etcd_revision: _builtins.int = ...,
         stamp: _builtins.str = ...,
         epochs: _abc.Iterable[Global___EpochStart] | None = ...,
+        found_by_broker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["set", b"set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "etcd_revision", b"etcd_revision", "exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "stamp", b"stamp", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "etcd_revision", b"etcd_revision", "exchanges", b"exchanges", "found_by_broker", b"found_by_broker", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "stamp", b"stamp", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,9 +3,10 @@
 Law: what was acknowledged is in the log with the highest (epoch of its last record, end) of all disks that may have been written
 to: whoever led the last epoch wrote everything to its own disk. So every configured broker's disk is asked, or left out by its
 name, explicitly (another disk in the place of one that was in sync is not that disk); and only disks whose logs end as the best
-one's does are named, the others come back as learners. Epochs of which only a disk knew that is left out are never given again.
-Where an etcd that was set back let one begin twice, or a disk knows that more was acknowledged than the log has that would go on,
-an operator says which of the two goes; also where that is led.
+one's does are named, the others come back as learners. So does a disk on which its broker does not stand, whatever its store
+says of it; where it has more than all others, an operator chooses. Epochs of which only a disk knew that is left out are never
+given again. Where an etcd that was set back let one begin twice, or a disk knows that more was acknowledged than the log has that
+would go on, an operator says which of the two goes; also where that is led.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -48,6 +49,9 @@ class DiskFound:
     reigns: Reigns = ()
     commit_index: LogIndex = LogIndex(0)
     """The highest that it knows: so much was acknowledged."""
+    found_by_broker: str = ""
+    """What its broker has found to be wrong with it, and the store does not know: what it has is known, and its broker will not
+    stand with it; "": nothing."""
 
     @property
     def outline(self) -> LogOutline:
@@ -183,7 +187,12 @@ def plan_set(
             "(--without), and let its broker begin with an empty one"
         )
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
+    # Where no other is left, an operator has given the others up, and says next what becomes of what is wrong (R7).
+    usable = [disk for disk in usable if not disk.found_by_broker] or usable
     best = max(usable, key=_place)
+    longer = _longer_of_no_use(disks, best, without)
+    if longer:
+        return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=longer, unheard=unheard)
     alone = _known_alone([disk for disk in disks if disk.broker not in without], best)
     if alone:
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=alone, unheard=unheard)
@@ -266,6 +275,19 @@ def _known_alone(disks: Sequence[DiskFound], best: DiskFound) -> str:
             f"{has_begun}behind index {agreed} the disk of {disk.broker} has another log than that of {best.broker}, up to index "
             f"{disk.log_end}{known}: one of them has to be given up (--without), and who leads to be stopped for that"
         )
+    return ""
+
+
+def _longer_of_no_use(disks: Sequence[DiskFound], best: DiskFound, without: Collection[BrokerId]) -> str:
+    """Of which disk, on which a broker does not stand, the log has more than the best one's, in words; "": there is none."""
+    for disk in disks:
+        is_asked = disk.found_by_broker and not disk.trouble and disk.broker not in without
+        if is_asked and _place(disk) > _place(best):
+            return (
+                f"the disk of {disk.broker} has more, up to index {disk.log_end} in epoch {disk.last_epoch}, than that of "
+                f"{best.broker}, up to {best.log_end} in epoch {best.last_epoch}, and its broker does not stand with it: "
+                f"{disk.found_by_broker}. Give up what only it has (--without), or all others"
+            )
     return ""
 
 

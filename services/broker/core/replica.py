@@ -28,7 +28,7 @@ from lockstep.core.effects import (
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.etcd_comparison import mark_set_back
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import (
     AcceptDataLoss,
     AnyInput,
@@ -157,6 +157,11 @@ class Replica:
         backup = self.backup
         opened = backup.opened if backup is not None and backup.state is BackupState.DAMAGED else None
         return opened is not None and opened.is_unusable
+
+    def damage_found(self, disk: DiskId) -> str:
+        """What is wrong with that disk, as was found here or told by a primary, and its store may not know; "": nothing."""
+        found = self._found_damage
+        return found.reason if found is not None and found.disk == disk else ""
 
     @property
     def has_compared(self) -> bool:

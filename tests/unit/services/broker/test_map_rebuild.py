@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.ids import BrokerId, DiskId, Incarnation, SetName
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
 from services.broker import map_rebuild
@@ -25,7 +25,9 @@ class Disk:
 
     async def survey(self, *, with_names: bool, fences: Any) -> store_pb2.SurveyResponse:
         self.fenced += fences
-        return store_pb2.SurveyResponse()
+        disks = {LED: "d1", UNLED: "d1", UNKNOWN: "d2"}
+        stored = [store_pb2.StoredSet(resource_set=name, disk=disk) for name, disk in disks.items()]
+        return store_pb2.SurveyResponse(sets=[store_pb2.SurveyedSet(set=one) for one in stored])
 
 
 def rebuild(disk: Disk) -> MapRebuild:
@@ -33,7 +35,11 @@ def rebuild(disk: Disk) -> MapRebuild:
     sets = {LED: SimpleNamespace(lease_holder="p1.0"), UNLED: SimpleNamespace(lease_holder=None)}
     view: Any = SimpleNamespace(sets=sets)
     store: Any = disk
-    return MapRebuild(BrokerId("B1"), Incarnation("p1"), nobody, view, nobody, store, 1.0)
+    return MapRebuild(BrokerId("B1"), Incarnation("p1"), nobody, view, nobody, store, 1.0, damage_found)
+
+
+def damage_found(set_name: SetName, disk: DiskId) -> str:
+    return "it cannot be loaded" if (set_name, disk) == (UNLED, "d1") else ""
 
 
 def asking(*set_names: SetName) -> pb.SurveyDiskRequest:
@@ -76,3 +82,34 @@ async def test_a_lead_that_may_be_of_before_is_looked_at_again_when_its_lease_ha
     await rebuild(Disk()).rebuild_map(pb.RebuildMapRequest(rebuild=is_rebuild))
     assert len(looks) == 1 + is_rebuild
     assert not is_rebuild or looks[1] - looks[0] >= 1.1
+
+
+async def test_a_broker_adds_what_it_has_found_of_its_disk_and_the_store_does_not_know() -> None:
+    answer = await rebuild(Disk()).survey_disk(pb.SurveyDiskRequest(with_names=True))
+    found = {one.set.resource_set: one.found_by_broker for one in answer.survey.sets}
+    assert found == {LED: "", UNLED: "it cannot be loaded", UNKNOWN: ""}
+
+
+async def test_entries_are_written_when_the_lease_of_whoever_led_before_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """etcd has lost its key, so nothing else keeps the next one waiting."""
+    done: list[tuple[str, float]] = []
+
+    def step(name: str, result: object) -> None:
+        async def do(*_: object) -> object:
+            done.append((name, asyncio.get_running_loop().time()))
+            return result
+
+        monkeypatch.setattr(MapRebuild, name, do)
+
+    plan = SetPlan(UNLED, Verdict.REBUILT)
+    step("_look", (SimpleNamespace(is_set_back=False, members={}), {}, [], [plan]))
+    step("_fence", None)
+    step("_restore_names", (0, []))
+    step("_write", "generation")
+    step("_until_led", None)
+    monkeypatch.setattr(map_rebuild, "LEASE_MARGIN_SECONDS", 0.1)
+    await rebuild(Disk()).rebuild_map(pb.RebuildMapRequest(rebuild=True))
+    assert [name for name, _ in done] == ["_look", "_fence", "_restore_names", "_write", "_until_led"]
+    assert done[3][1] - done[1][1] >= 1.1

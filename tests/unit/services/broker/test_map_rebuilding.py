@@ -359,3 +359,39 @@ def test_a_disk_that_remembers_an_entry_above_whose_epoch_there_is_none_is_named
     assert stuck.verdict is Verdict.STUCK and f"disk of B3 has seen epoch {EPOCH_MAX}" in stuck.problem
     found = plan(*disks, without=("B3",))
     assert found.verdict is Verdict.REBUILT and found.entry is not None and found.entry.epoch == 5
+
+
+NO_GOOD = "what the disk has cannot be loaded: frame 3..3 cannot be applied"
+
+
+def in_sync(found: SetPlan) -> list[str]:
+    assert found.verdict is Verdict.REBUILT and found.entry is not None, found.problem
+    return [str(member.broker) for member in found.entry.in_sync]
+
+
+def test_a_disk_on_which_its_broker_does_not_stand_is_not_named_and_comes_back_as_a_learner() -> None:
+    """Its store finds nothing wrong with it. Nothing needs to be given up: what it has is known, and others have it."""
+    for log_end in (90, 80):
+        found = plan(disk("B1"), disk("B2", log_end=log_end, found_by_broker=NO_GOOD), disk("B3"))
+        assert (in_sync(found), found.unheard) == (["B1", "B3"], ())
+
+
+def test_where_only_such_a_disk_has_all_the_log_an_operator_chooses() -> None:
+    disks = disk("B1"), disk("B2", log_end=95, found_by_broker=NO_GOOD), disk("B3")
+    found = plan(*disks)
+    assert found.verdict is Verdict.STUCK
+    assert "B2" in found.problem and "index 95 in epoch 4" in found.problem and NO_GOOD in found.problem
+    assert in_sync(plan(*disks, without=("B2",))) == ["B1", "B3"]
+    assert in_sync(plan(*disks, without=("B1", "B3"))) == ["B2"], (
+        "it is led when its damage is accepted, or mended"
+    )
+
+
+def test_what_such_a_disk_knows_to_have_been_acknowledged_counts() -> None:
+    table: EpochStarts = ((Epoch(4), LogIndex(1)),)
+    knows = disk("B2", 4, 95, epochs=table, commit_index=LogIndex(95), found_by_broker=NO_GOOD)
+    later: EpochStarts = ((Epoch(4), LogIndex(1)), (Epoch(5), LogIndex(91)))
+    found = plan(disk("B1", 5, 91, epochs=later), knows, disk("B3", 5, 91, epochs=later))
+    assert (
+        found.verdict is Verdict.STUCK and "behind index 90 the disk of B2 has another log" in found.problem
+    )
