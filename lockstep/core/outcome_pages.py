@@ -64,6 +64,10 @@ class OutcomePages:
         """Those that ended first, in this order; without a number all of them."""
         return (self.pages[key[0] >> PAGE_BITS][key] for key in islice(self._order, count_max))
 
+    def first_items(self) -> Iterator[tuple[TransactionKey, Outcome]]:
+        """As `first`, with their keys."""
+        return ((key, self.pages[key[0] >> PAGE_BITS][key]) for key in self._order)
+
     def items(self) -> Iterator[tuple[TransactionKey, Outcome]]:
         """All of them, in no order."""
         for page in self.pages.values():

@@ -8,6 +8,7 @@ of our coordinator that was begun behind it is none of them.
 
 from collections.abc import Collection, Iterator
 from itertools import chain, takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,6 +38,15 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def had_nothing_to_commit(self) -> bool:
         """Whatever was decided for the other branches of its transaction, it did not end otherwise."""
         return self.state is TransactionState.COMMITTED and self.reason == NOTHING_TO_COMMIT
+
+
+class BegunUpTo(NamedTuple):
+    """Of outcomes that may be forgotten, of branches of our coordinator."""
+
+    youngest_ms: int
+    """When the youngest of their transactions was begun; 0: there are none."""
+    ahead: dict[TransactionKey, LogIndex]
+    """Those that have committed and were begun later than now, by a clock that is wrong; each with where it ended."""
 
 
 XID_SHARDS = 256
@@ -129,15 +139,26 @@ class Outcomes:
             floor = max(floor, outcome.index)
         return floor if len(self._ordinary) > batch_max else max(floor, wanted)
 
-    def youngest_begun_ms(self, floor: LogIndex, now_ms: int) -> int:
-        """When the youngest of those was begun that go if the floor is raised to this; 0: none of our coordinator goes. What
-        was begun later than now does not count: whoever chooses such a name would have all others refused."""
-        youngest = 0
+    def begun_up_to(self, floor: LogIndex, now_ms: int, ahead_ms: int) -> BegunUpTo:
+        """When those were begun, by their names, that go if the floor is raised to this. What was begun later than now moves no
+        horizon: whoever chooses such a name would have all others refused. `ahead_ms`: up to when it is a clock that is wrong.
+        """
+        youngest, ahead = 0, dict[TransactionKey, LogIndex]()
+        is_any_ahead = False
         late = (outcome for outcome in self._late.values() if outcome.index <= floor)
         for outcome in chain(takewhile(lambda each: each.index <= floor, self._ordinary.first()), late):
-            if outcome.xid and youngest < (begun_ms := begun_ms_of(outcome.xid)) <= now_ms:
-                youngest = begun_ms
-        return youngest
+            if outcome.xid and youngest < (begun_ms := begun_ms_of(outcome.xid)):
+                if begun_ms <= now_ms:
+                    youngest = begun_ms
+                else:
+                    is_any_ahead = True
+        if is_any_ahead:
+            ended = takewhile(lambda each: each[1].index <= floor, self._ordinary.first_items())
+            for key, outcome in chain(ended, self._late.items()):
+                is_meant = bool(outcome.xid) and now_ms < begun_ms_of(outcome.xid) <= ahead_ms
+                if is_meant and outcome.state is TransactionState.COMMITTED and outcome.index <= floor:
+                    ahead[key] = outcome.index
+        return BegunUpTo(youngest, ahead)
 
     def forget(
         self, floor: LogIndex, name_horizon_ms: int = 0, kept: Collection[TransactionKey] = ()

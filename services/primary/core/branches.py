@@ -332,6 +332,9 @@ def forget(context: Context, request: Request, command: ForgetBranchCommand) -> 
         raise _rejected(ErrorCode.ILLEGAL_STATE, command, found, "was not ended heuristically")
     ended = context.state.outcomes.find_xid(command.xid)
     assert ended is not None
+    if used_names.is_ahead(context, command.xid):
+        text = "was begun later than now, by the clock of who named it: it can be forgotten when that time has come"
+        raise _rejected(ErrorCode.ILLEGAL_STATE, command, found, text)
     horizon_ms = used_names.horizon_behind_heuristic(context, command.xid)
     context.writer.append(ForgetHeuristic(request.ref, ended[0], horizon_ms), True)
 

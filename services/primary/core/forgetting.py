@@ -5,6 +5,10 @@ branch has committed: whoever takes the transaction up asks for it again, and wo
 above branches of our coordinator, it is asked what the log has. An answer stays true: a name that the log has no more, does not
 come back. What it has not looked at, it may have. Where it does not answer for long, or more would have to stay than there is
 room for, memory is worth more than a report that is wrong.
+
+A branch that was begun later than now, by its name, was named by a clock that is ahead of this broker's. No horizon may cover it,
+for that would refuse all others; so it stays until that time has come, while there is room. A name that is further ahead than
+outcomes are kept is none of a clock that was meant to be right.
 """
 
 from collections import deque
@@ -41,6 +45,8 @@ class _Question:
     """Behind it."""
     youngest_ms: int
     """When the youngest of their transactions was begun."""
+    ahead: dict[TransactionKey, LogIndex]
+    """As `BegunUpTo` has it."""
     asked_ms: int
     """Or answered."""
 
@@ -84,18 +90,18 @@ class Forgetting:
         floor = outcomes.next_floor(self._is_due_up_to, settings.outcomes_max, sweep_max)
         if floor <= outcomes.floor:
             return
-        youngest_ms = used_names.youngest_up_to(context, floor)
+        youngest_ms, ahead = used_names.begun_up_to(context, floor)
         horizon_ms = max(used_names.horizon_ms(context), youngest_ms)
         if not youngest_ms:
-            self._forget(floor, horizon_ms)
+            self._forget(floor, horizon_ms, {}, ahead)
             return
         if self._unanswered_since_ms is None:
             self._unanswered_since_ms = now.boottime_ms
         elif now.boottime_ms - self._unanswered_since_ms >= WAITED_MS:
             # And again, until it answers: it is asked all the same.
-            self._forget(floor, horizon_ms)
+            self._forget(floor, horizon_ms, {}, ahead)
         self._last_request += 1
-        self._question = _Question(self._last_request, floor, horizon_ms, youngest_ms, now.boottime_ms)
+        self._question = _Question(self._last_request, floor, horizon_ms, youngest_ms, ahead, now.boottime_ms)
         context.effects.append(ListParticipants(context.state.set_name, self._last_request, youngest_ms))
 
     def heard(self, given: ParticipantsListed) -> None:
@@ -164,10 +170,22 @@ class Forgetting:
                 self._full_since_ms = now_ms
             if now_ms - self._full_since_ms < WAITED_MS:
                 floor = LogIndex(awaited[kept[room]] - 1)
-                horizon_ms = max(used_names.horizon_ms(context), used_names.youngest_up_to(context, floor))
+                horizon_ms = max(used_names.horizon_ms(context), used_names.begun_up_to(context, floor)[0])
         if floor > outcomes.floor:
-            stays = tuple(key for key in kept[:room] if awaited[key] <= floor)
-            self._forget(floor, horizon_ms, tuple(sorted(stays)))
+            self._forget(floor, horizon_ms, {key: awaited[key] for key in kept[:room]}, question.ahead)
 
-    def _forget(self, floor: LogIndex, horizon_ms: int, kept: tuple[TransactionKey, ...] = ()) -> None:
-        self._forgot_at = self._context.writer.append(ForgetOutcomes(None, floor, horizon_ms, kept), True)
+    def _forget(
+        self,
+        floor: LogIndex,
+        horizon_ms: int,
+        awaited: dict[TransactionKey, LogIndex],
+        ahead: dict[TransactionKey, LogIndex],
+    ) -> None:
+        """But for these, as far as they lie below the floor; those that are `ahead` stay while there is room."""
+        stays = {key for key, index in awaited.items() if index <= floor}
+        if ahead:
+            room = self._context.settings.outcomes_kept_max - len(stays)
+            more = sorted((index, key) for key, index in ahead.items() if index <= floor and key not in stays)
+            stays.update(key for _, key in more[: max(0, room)])
+        record = ForgetOutcomes(None, floor, horizon_ms, tuple(sorted(stays)))
+        self._forgot_at = self._context.writer.append(record, True)

@@ -9,6 +9,7 @@ managers may use an xid again, and no log of ours ends what they prepare: their 
 from lockstep.core.branch_names import begun_ms_of, is_ours
 from lockstep.core.decision_log import CLOCK_MS
 from lockstep.core.ids import LogIndex
+from lockstep.core.outcomes import BegunUpTo
 from lockstep.core.xid import Xid
 from services.primary.core.context import Context
 
@@ -38,9 +39,14 @@ def horizon_ms(context: Context) -> int:
     return horizon if horizon <= context.now.wall_ms + context.settings.outcome_retention_ms else 0
 
 
-def youngest_up_to(context: Context, floor: LogIndex) -> int:
-    """When the youngest transaction was begun of which a branch has ended at or below `floor`; 0: none of our coordinator."""
-    return context.state.outcomes.youngest_begun_ms(floor, _latest_begun_ms(context))
+def begun_up_to(context: Context, floor: LogIndex) -> BegunUpTo:
+    """Of the branches that have ended at or below `floor`."""
+    return context.state.outcomes.begun_up_to(floor, _latest_begun_ms(context), _ahead_ms(context))
+
+
+def is_ahead(context: Context, xid: bytes) -> bool:
+    """Whether its transaction was begun later than now, by a clock that is wrong: once forgotten, no horizon would tell of it."""
+    return _latest_begun_ms(context) < begun_ms_of(xid) <= _ahead_ms(context)
 
 
 def horizon_behind_heuristic(context: Context, xid: bytes) -> int:
@@ -52,3 +58,8 @@ def horizon_behind_heuristic(context: Context, xid: bytes) -> int:
 def _latest_begun_ms(context: Context) -> int:
     """No transaction can have been begun later, by any clock; this broker's may be behind those of its predecessors."""
     return max(context.now.wall_ms, context.state.time_ms) + CLOCK_MS
+
+
+def _ahead_ms(context: Context) -> int:
+    """Names of a later time are no clock's that was meant to be right."""
+    return max(context.now.wall_ms, context.state.time_ms) + context.settings.outcome_retention_ms

@@ -204,7 +204,7 @@ def test_the_youngest_that_goes_is_the_youngest_of_our_coordinator() -> None:
         xid = _ours(begun_ms) if begun_ms else Xid(7, b"x" * 16, b"foreign").encode()
         outcome = Outcome(TransactionState.COMMITTED, 0, LogIndex(index), xid)
         outcomes.record((LogIndex(index), Epoch(1)), outcome)
-    youngest = [outcomes.youngest_begun_ms(LogIndex(floor), 10_000) for floor in range(6)]
+    youngest = [outcomes.begun_up_to(LogIndex(floor), 10_000, 0).youngest_ms for floor in range(6)]
     assert youngest == [0, 0, 5_000, 5_000, 5_000, 8_000]
 
 
@@ -251,7 +251,7 @@ def test_what_a_record_names_stays_below_the_floor_until_the_next_one() -> None:
     outcomes.forget(LogIndex(30), kept=keys[:2])
     assert [key for key, _ in outcomes.all()] == [*keys[:2], *keys[3:]]
     assert outcomes.find_xid(_ours(1)) is not None and outcomes.find_xid(_ours(3)) is None
-    assert outcomes.youngest_begun_ms(LogIndex(30), 10_000) == 2
+    assert outcomes.begun_up_to(LogIndex(30), 10_000, 0) == (2, {})
     restored = Outcomes(Changes())
     assert list(restored.restore(outcomes.all(), outcomes.floor, 0))
     for each in (outcomes, restored):

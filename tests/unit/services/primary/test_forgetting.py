@@ -13,11 +13,15 @@ from lockstep.core.branch_names import (
 )
 from lockstep.core.commands import (
     CommitBranchCommand,
+    EndHeuristicallyCommand,
+    ForgetBranchCommand,
     PrepareBranchCommand,
     RollbackBranchCommand,
     SelectDtxCommand,
+    StartCommand,
 )
 from lockstep.core.decision_log import LoggedParticipants, ParticipantsEntry
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
 from lockstep.core.xa import BranchState
 from services.primary.core.branches import find, state_of
@@ -193,3 +197,63 @@ def test_memory_is_bounded_while_the_log_does_not_answer() -> None:
         end_branch(rig, named(1_000 + second)[1])
         rig.pass_time(1_000)
     assert len(rig.state.outcomes) <= 5
+
+
+def named_ahead(rig: Rig, ahead_ms: int) -> bytes:
+    """A branch of a transaction that was named by a clock so far ahead of this broker's."""
+    begun_ms = rig.core.context.now.wall_ms + ahead_ms
+    return branch_xid(new_global_id(begun_ms, bytes(RANDOM_BYTES)), 1, TAG).encode()
+
+
+def begins_again(rig: Rig, xid: bytes) -> bool:
+    client = rig.client()
+    client.ok(SelectDtxCommand(0))
+    return client.do(StartCommand(0, xid)).code is ErrorCode.NONE
+
+
+AHEAD_MS = 600_000
+
+
+def test_what_a_clock_that_is_ahead_has_named_stays_until_that_time_has_come() -> None:
+    """Work that is repeated under its name would be committed a second time: no horizon covers it, and none may."""
+    rig = Rig(PrimarySettings(outcomes_max=1))
+    rig.client().declare("q")
+    ahead = named_ahead(rig, AHEAD_MS)
+    others_end(rig, end_branch(rig, ahead), 5)
+    assert is_known(rig, ahead) and not begins_again(rig, ahead)
+    assert begins_again(rig, named_ahead(rig, 0)), "others are as welcome as ever"
+    rig.pass_time(AHEAD_MS)
+    client = rig.client()
+    for _ in range(5):
+        others_end(rig, client, 1)
+    assert not is_known(rig, ahead) and not begins_again(rig, ahead), "now the horizon tells of it"
+
+
+def test_names_of_a_far_future_and_those_for_which_there_is_no_room_are_forgotten() -> None:
+    """A name can be chosen: it must not fill memory, nor have all others refused."""
+    rig = Rig(PrimarySettings(outcomes_max=1, outcomes_kept_max=1))
+    rig.client().declare("q")
+    far = named_ahead(rig, 10 * rig.core.context.settings.outcome_retention_ms)
+    first, second = named_ahead(rig, AHEAD_MS), named_ahead(rig, AHEAD_MS + 1)
+    for xid in (far, first, second):
+        client = end_branch(rig, xid)
+    others_end(rig, client, 5)
+    assert [is_known(rig, xid) for xid in (far, first, second)] == [False, True, False]
+    assert begins_again(rig, named_ahead(rig, 0))
+
+
+def test_an_operator_forgets_what_a_clock_that_is_ahead_has_named_when_that_time_has_come() -> None:
+    rig = Rig(PrimarySettings())
+    client = rig.client()
+    client.declare("q")
+    ahead = named_ahead(rig, AHEAD_MS)
+    client.ok(SelectDtxCommand(0))
+    client.branch(ahead, publish("q", b"x"))
+    client.ok(PrepareBranchCommand(0, ahead))
+    client.ok(EndHeuristicallyCommand(0, ahead, True))
+    refused = client.do(ForgetBranchCommand(0, ahead))
+    assert refused.code is ErrorCode.ILLEGAL_STATE and "begun later than now" in refused.message
+    rig.pass_time(AHEAD_MS)
+    client = rig.client()
+    client.ok(ForgetBranchCommand(0, ahead))
+    assert not begins_again(rig, ahead)
