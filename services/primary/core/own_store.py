@@ -2,7 +2,8 @@
 
 Law: at most `frames_in_flight_max` frames are on their way; what arrives meanwhile is the next frame. The store's log end says
 what it has; a store that lost what it had acknowledged ends the reign (R10), one that only restarted gets the rest again. One
-that fails for long, or is full, ends it as soon as a member in sync has what it does not take: that one can go on (R6).
+that fails for long, or is full, ends it as soon as a member in sync has what it does not take: that one can go on (R6). One that
+takes what it is sent for no frames, and again when it is sent once more, ends it, too: the memory that this is of is no good.
 """
 
 from collections import deque
@@ -50,6 +51,8 @@ class OwnStore:
         """When to open it again after a refusal; 0: not."""
         self._failing_since_ms: int | None = None
         """Since when it has failed to take anything."""
+        self._is_disputed = False
+        """It has taken what it was sent for no frames, and nothing since."""
         self._told_commit = LogIndex(0)
         self._said_ms = 0
         """When it was told something last, on CLOCK_BOOTTIME."""
@@ -92,6 +95,7 @@ class OwnStore:
             case StoreSaid(answer=Appended() as appended) if self._is_open:
                 if appended.log_end > self._membership.durable[self._own]:
                     self._failing_since_ms = None  # A piece of what is big is nothing yet.
+                    self._is_disputed = False
                 self._context.is_store_low = appended.free_bytes < self._context.settings.reserve_bytes
                 self._durable(appended.log_end)
             case StoreSaid(answer=SetOpened() as opened):
@@ -134,6 +138,13 @@ class OwnStore:
         if refused.highest_epoch > self._context.epoch:
             raise ReignOver(f"the own store has seen epoch {refused.highest_epoch}")
         self._note("store refused", f"{refused.code.name}: {refused.message}")
+        if refused.code is ErrorCode.INVALID_ARGUMENT and self._is_open:
+            if self._is_disputed:
+                # It was sent twice: what memory has of the log is no log. Others have what was acknowledged.
+                raise ReignOver(
+                    f"the own store takes what memory has of the log for no frames: {refused.message}"
+                )
+            self._is_disputed = True
         self._is_open, self._owed = False, None
         lacks_anything = self._membership.durable[self._own] < self._context.writer.log.end
         # A full disk that lacks nothing has refused a map, say: it may still have room for what comes.

@@ -8,7 +8,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, MessageId
 from lockstep.core.inputs import MessagesRead, StoreSaid
 from lockstep.core.replication import FRAMES_IN_ONE
-from lockstep.core.store_protocol import Appended, AppendFrames, StoreRefused
+from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, StoreRefused
 from tests.unit.services.replicas import (
     SET,
     MemoryStore,
@@ -259,3 +259,27 @@ class Unread:
         if len(asked) > self._answered:
             self._answered = len(asked)
             self.bench.feed(MessagesRead(SET, asked[-1], contents))
+
+
+def test_a_primary_whose_memory_of_the_log_is_none_to_its_store_ends_and_not_at_once() -> None:
+    """It would be sent the same for ever, and nothing be committed; on the way to the store it may have been once."""
+    bench = PrimaryBench(entry(1, A))
+    refused = StoreRefused(
+        SET, Epoch(1), A.incarnation, ErrorCode.INVALID_ARGUMENT, "frame 3..3 has a wrong checksum", Epoch(1)
+    )
+    for _ in range(2):
+        bench.feed(StoreSaid(SET, refused))
+        assert not bench.core.stopped
+        bench.pass_ms(2_000)
+        bench.write(f"q{bench.ms}")
+    bench.feed(StoreSaid(SET, refused))
+    bench.is_store_up = False
+    bench.write("lost")
+    bench.pass_ms(1_000)
+    opened = [each.request for each in bench.effects if isinstance(each, TellStore)][-1]
+    assert isinstance(opened, OpenSet)
+    for answer in bench.store.handle(opened):
+        bench.feed(StoreSaid(SET, answer))
+    assert not bench.core.stopped
+    bench.feed(StoreSaid(SET, refused))
+    assert "for no frames: frame 3..3 has a wrong checksum" in bench.core.stopped
