@@ -231,7 +231,10 @@ def finish(link: Handle) -> None:
 
 
 def abort(delivery: Handle) -> None:
-    """A transfer that was begun has no end: its peer is told to forget it (2.6.14). Settles it."""
+    """A transfer that was begun has no end: its peer is told to forget it (2.6.14). Settles it.
+
+    Not once the engine has no transport: it would let go of the delivery, and then look at it once more.
+    """
     lib.pn_delivery_abort(delivery)
 
 
