@@ -93,6 +93,13 @@ _ALL = (
         _SET,
     ),
     MetricName(
+        "lockstep_dead_letters_limited_total",
+        _COUNTER,
+        "Messages that left a queue for message_queues_max targets, and not for all that it has.",
+        (BROKER,),
+        _SET,
+    ),
+    MetricName(
         "lockstep_session_resumes_total", _COUNTER, "Sessions that came back on a stream.", (BROKER,), _SET
     ),
     MetricName(

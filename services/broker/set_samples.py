@@ -46,6 +46,7 @@ def _counted(core: Replica, labels: dict[str, str]) -> Iterator[Sample]:
     yield Sample("lockstep_messages_enqueued_total", figures.enqueued, labels)
     yield Sample("lockstep_messages_dequeued_total", figures.dequeued, labels)
     yield Sample("lockstep_dead_letters_lost_total", figures.dead_letters_lost, labels)
+    yield Sample("lockstep_dead_letters_limited_total", figures.dead_letters_limited, labels)
     yield Sample("lockstep_session_resumes_total", figures.resumed, labels)
     yield Sample("lockstep_fenced_requests_total", figures.fenced, labels)
     yield Sample("lockstep_commit_seconds", figures.commit_seconds, labels)

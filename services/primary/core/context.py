@@ -30,6 +30,7 @@ from services.primary.core.replication_log import ReplicationLog
 from services.primary.core.selecting import Selectors
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
+from services.primary.core.waiting_letters import WaitingLetters
 from services.primary.core.writer import Writer
 
 
@@ -59,6 +60,7 @@ class Context:
     figures: Figures = field(default_factory=Figures)
     progress: OpenTransactions = field(default_factory=OpenTransactions)
     selectors: Selectors = field(default_factory=Selectors)
+    letters: WaitingLetters = field(default_factory=WaitingLetters)
     is_store_low: bool = False
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""
     effects: list[AnyEffect] = field(default_factory=list)

@@ -28,7 +28,16 @@ OUTCOMES = (
 class Figures:
     """Lives as long as the process serves the set, over all its reigns; written by the primary core alone."""
 
-    __slots__ = ("commit_seconds", "dead_letters_lost", "dequeued", "ended", "enqueued", "fenced", "resumed")
+    __slots__ = (
+        "commit_seconds",
+        "dead_letters_limited",
+        "dead_letters_lost",
+        "dequeued",
+        "ended",
+        "enqueued",
+        "fenced",
+        "resumed",
+    )
 
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
@@ -39,6 +48,8 @@ class Figures:
         """Messages that left for good."""
         self.dead_letters_lost = 0
         """Of them, those that left a queue with a dead-letter target and came to none: it is not there, or full."""
+        self.dead_letters_limited = 0
+        """Messages that left a queue for as many targets as one message may go to, and not for all there are."""
         self.resumed = 0
         """Sessions that came back on a new stream."""
         self.fenced = 0

@@ -27,7 +27,7 @@ class Hands:
     coming_back: PositionSet = field(default_factory=PositionSet)
     """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
     leaving: PositionSet = field(default_factory=PositionSet)
-    """Dead letters as soon as their bodies have been read: nobody is offered them."""
+    """Dead letters as soon as their turn has come, or their bodies have been read: nobody is offered them."""
     barrier: int = NO_BARRIER
     """The first of those that come back; where all have one priority nothing behind it is offered meanwhile, or it would be out
     of order."""

@@ -10,8 +10,8 @@ from lockstep.core.effects import Note
 from lockstep.core.records import DequeueReason
 from services.primary.core import decisions, doubts
 from services.primary.core.context import Context, shown
+from services.primary.core.dead_letters import dead_letter
 from services.primary.core.forgetting import Forgetting
-from services.primary.core.removing import dead_letter, selected_in_one
 from services.primary.core.subscribing import LeftBehind
 from services.primary.core.transacting import roll_back_timed_out
 
@@ -109,10 +109,4 @@ class Housekeeping:
                 and position not in queue.locks
                 and not context.dispatch.is_held(queue_id, position)
             ]
-            done, part = 0, selected_in_one(context, queue, DequeueReason.EXPIRED)
-            while done < len(free) and (not done or context.selectors.has_share(now)):
-                dead_letter(context, queue, free[done : done + part], DequeueReason.EXPIRED)
-                done += part
-            if done < len(free):
-                # Selectors have had their share: the next turn comes to these.
-                context.expiry.watch(queue, free[done:])
+            dead_letter(context, queue, free, DequeueReason.EXPIRED)

@@ -57,6 +57,7 @@ from services.primary.core.client_streams import ClientStreams
 from services.primary.core.clients import Clients
 from services.primary.core.consuming import deliver
 from services.primary.core.context import take_over
+from services.primary.core.dead_letters import move_waiting
 from services.primary.core.figures import Figures
 from services.primary.core.gate import CommitGate
 from services.primary.core.gathering import Gathering
@@ -555,6 +556,10 @@ class PrimaryCore:
                 self._stay_alone()
         if not (self.stopped or works):
             self._aftermath.settle()
+            if context.letters.ready and not works:
+                move_waiting(context)
+                if not works:
+                    self._aftermath.settle()
             if works:
                 self._stay_alone()
             has_lease = self.streams.may_speak

@@ -19,13 +19,12 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, Dequeue, DequeueReason
 from services.primary.core.alone import LongCommand
 from services.primary.core.context import Context, Request
+from services.primary.core.dead_letters import dead_letter, move_few
 from services.primary.core.removing import (
     append_annotations,
     append_dequeue,
     append_requeue_part,
     by_durability,
-    dead_letter,
-    dead_letter_part,
 )
 from services.primary.core.transacting import operation
 
@@ -34,7 +33,7 @@ ANNOTATIONS_BYTES_MAX = 4096
 SETTLED_IN_ONE = 2000
 """Messages that are settled at once: more are settled in parts, which are some milliseconds' work each."""
 SETTLED_PART = 500
-_SETTLE_COST, _REJECT_COST, _LOCK_COST = 2, 16, 4
+_SETTLE_COST, _LOCK_COST = 2, 4
 """Of each message."""
 
 
@@ -64,7 +63,7 @@ def _settle_in_steps(
     for begin in range(0, len(positions), SETTLED_PART):
         some = positions[begin : begin + SETTLED_PART]
         _settle_some(context, request.session, command, queue, some)
-        yield (_REJECT_COST if command.disposition == Disposition.REJECT else _SETTLE_COST) * len(some)
+        yield _SETTLE_COST * len(some)
     context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
 
 
@@ -97,7 +96,7 @@ def _settle_some(
                 append_annotations(context, queue, positions, command.annotations)
             append_requeue_part(context, queue, positions)
         case Disposition.REJECT:
-            dead_letter_part(context, queue, positions, DequeueReason.REJECTED)
+            move_few(context, queue, positions, DequeueReason.REJECTED)
 
 
 def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> None:

@@ -1,5 +1,6 @@
 """Waiting rejects: dead letters of a transient target are copies, and selectors look at what they take, so bodies may have to
-be read back first (DESIGN 5), and a frame carries no more of them than one command may bring. So much is done in parts.
+be read back first (DESIGN 5), and a frame carries no more of them than one command may bring. They may go to very many queues. So
+much is done in parts.
 
 Law: a reject is answered by the record behind its last part, and never before: whoever leads next finds all that was answered in
 the log (P2, P4). Until a part can be done at once no record says that one of its messages was rejected: each is then in hand of
@@ -8,7 +9,7 @@ one part at a time, so that what is gathered is bounded by what one command may 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lockstep.core.commands import AnyCommand, Disposition, SettleCommand
@@ -18,8 +19,18 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import DequeueReason
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
-from services.primary.core.read_back import Found, Wanted
-from services.primary.core.removing import bodies_away, dead_letter_part, end_part, next_part
+from services.primary.core.dead_letters import (
+    Ways,
+    are_few,
+    ask_for_turn,
+    bodies_away,
+    find_ways,
+    may_move,
+    move_part,
+    part_of,
+)
+from services.primary.core.read_back import Found
+from services.primary.core.removing import end_part
 from services.primary.core.settling import check_held, named
 
 BLOCKED = -1
@@ -34,15 +45,12 @@ class _Waiting:
     command: SettleCommand
     found: Found = field(default_factory=dict)
     """Bodies of the next part."""
-
-
-@dataclass(slots=True)
-class Part:
-    """What is done next of a reject."""
-
-    queue: Queue
-    positions: Sequence[QueuePosition]
-    is_last: bool
+    queue: Queue | None = None
+    """None: its turn has not come."""
+    left: Sequence[QueuePosition] = ()
+    """What is not done of it, from then on: its session holds that, so it stays in the queue as long as there is one."""
+    is_done: bool = False
+    """Nothing is left of it but its answer."""
 
 
 class WaitingRejects:
@@ -63,83 +71,92 @@ class WaitingRejects:
             or command.transaction is not None
         ):
             return False
-        part = self.part(session, command)
-        return not part.is_last or bool(bodies_away(self._context, part.queue, part.positions))
+        queue, left = self._left(session, command)
+        bytes_max = self._context.settings.command_bytes_max
+        return bool(left) and not are_few(self._context, queue, left, DequeueReason.REJECTED, bytes_max)
 
     def wait(self, stream: ClientStream, command: AnyCommand) -> None:
-        """Block the stream until this one, which must, has been done up to its last part."""
+        """Block the stream until this one, which must, has been done but for its answer."""
         assert isinstance(command, SettleCommand), command
         stream.blocked_by = BLOCKED
         self._waiting.append(_Waiting(stream, command))
 
     def take(self) -> tuple[ClientStream, AnyCommand] | None:
-        """Go on with what waits. Answers a command that can be executed now, with its stream, which is blocked no more; None:
-        there is none.
-
-        What is left of it are the messages of its last part, whose bodies are here until the end of the input at hand.
+        """Go on with what waits. Answers a command that can be executed now, with its stream, which is blocked no more: there is
+        nothing left of it. None: there is none.
         """
-        context = self._context
-        while self._waiting and not self._is_reading:
+        while self._waiting and not (self._is_reading or self._context.alone.works):
             first = self._waiting[0]
             if self._is_gone(first):
                 self._waiting.popleft()
-                continue
-            if context.writer.log.uncommitted_bytes > context.settings.uncommitted_bytes_max:
-                return None
-            part = self._next(first)
-            if part is not None and self._missing(first, part):
-                self._read()
-                return None
-            context.bodies.bring_back(first.found)
-            if part is None or part.is_last:
+            elif first.is_done:
                 self._waiting.popleft()
                 first.stream.blocked_by = 0
                 return first.stream, first.command
-            first.found = {}
-            context.dispatch.let_go(first.stream.session, part.queue.id, part.positions)
-            dead_letter_part(context, part.queue, part.positions, DequeueReason.REJECTED)
-            end_part(context)
+            elif may_move(self._context):
+                self._context.alone.do(self._do_part(first))
+            else:
+                return None
         return None
 
-    def part(self, session: SessionKey, command: SettleCommand) -> Part:
-        """The next part of it; raises `Rejected` if it cannot be executed."""
-        context = self._context
-        queue = context.queue(command.queue, session)
-        check_held(context, session, command, queue)
-        left = named(command, queue)
-        positions = next_part(
-            context, queue, left, DequeueReason.REJECTED, context.settings.command_bytes_max
-        )
-        return Part(queue, positions, len(positions) == len(left))
+    def _do_part(self, first: _Waiting) -> Iterator[int]:
+        """The next part of one, or what has to be read for it, in steps that say what they cost."""
+        context, session = self._context, first.stream.session
+        if first.queue is None:
+            try:
+                first.queue, first.left = self._left(session, first.command)
+            except Rejected:
+                first.is_done = True  # It is found again by whoever executes the command.
+                return
+        queue, left = first.queue, first.left
+        if context.state.queues.by_id.get(queue.id) is not queue:
+            first.is_done = True
+            return
+        ways = yield from find_ways(context, queue, DequeueReason.REJECTED)
+        part = self.part(queue, left, ways)
+        away = [each for each in bodies_away(context, queue, part, ways) if each not in first.found]
+        if away:
+            self._read(first, away)
+            return
+        context.bodies.bring_back(first.found)
+        first.found = {}
+        is_last = self.is_last(left, part)
+        first.left = left[len(part) :]
+        context.dispatch.let_go(session, queue.id, part)
+        context.letters.pay(len(part) * ways.cost)
+        yield from move_part(context, queue, part, ways, DequeueReason.REJECTED)
+        if not is_last:
+            end_part(context)
+        first.is_done = is_last
 
-    def _next(self, waiting: _Waiting) -> Part | None:
-        """The next part; None: there is none any more, which is found again by whoever executes the command."""
-        try:
-            return self.part(waiting.stream.session, waiting.command)
-        except Rejected:
-            return None
+    def part(self, queue: Queue, left: Sequence[QueuePosition], ways: Ways) -> Sequence[QueuePosition]:
+        """What is done next of a reject of which so much is left."""
+        return part_of(self._context, queue, left, ways)
 
-    def _read(self) -> None:
+    def is_last(self, left: Sequence[QueuePosition], part: Sequence[QueuePosition]) -> bool:
+        """Whether nothing is left behind this part."""
+        return len(part) == len(left)
+
+    def _left(self, session: SessionKey, command: SettleCommand) -> tuple[Queue, Sequence[QueuePosition]]:
+        """What is there of it; raises `Rejected` if it cannot be executed."""
+        queue = self._context.queue(command.queue, session)
+        check_held(self._context, session, command, queue)
+        return queue, named(command, queue)
+
+    def _read(self, first: _Waiting, away: Sequence[MessageId]) -> None:
         """Read what the first one needs next."""
-        first = self._waiting[0]
         self._is_reading = True
-        self._context.read_back.ask(
-            lambda: self._wanted(first), lambda found: self._came(first, found), is_urgent=True
+        read_back = self._context.read_back
+        read_back.ask(
+            lambda: read_back.select(away) if not self._is_gone(first) else {},
+            lambda found: self._came(first, found),
+            is_urgent=True,
         )
-
-    def _wanted(self, first: _Waiting) -> Wanted:
-        part = None if self._is_gone(first) else self._next(first)
-        return self._context.read_back.select(self._missing(first, part)) if part is not None else {}
 
     def _came(self, first: _Waiting, found: Found) -> None:
         self._is_reading = False
         first.found.update(found)
-
-    def _missing(self, first: _Waiting, part: Part) -> list[MessageId]:
-        """Bodies of the part that are away (again), and were not read for it."""
-        return [
-            each for each in bodies_away(self._context, part.queue, part.positions) if each not in first.found
-        ]
+        ask_for_turn(self._context)
 
     def _is_gone(self, waiting: _Waiting) -> bool:
         """Whether its stream is: the client asks again on another one."""

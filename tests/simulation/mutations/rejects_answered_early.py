@@ -1,21 +1,22 @@
 """A reject is answered with its first part: whoever leads next gives the rest to others (P2, P4)."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from lockstep.core.commands import AnyCommand, SettleCommand
-from lockstep.core.ids import SessionKey
+from lockstep.core.ids import QueuePosition
 from services.primary.core.client_streams import ClientStream
 from services.primary.core.primary import PrimaryCore
-from services.primary.core.waiting_rejects import Part, WaitingRejects
+from services.primary.core.waiting_rejects import WaitingRejects
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
 
 class Hasty(WaitingRejects):
-    def part(self, session: SessionKey, command: SettleCommand) -> Part:
-        part = super().part(session, command)
-        return Part(part.queue, part.positions, is_last=True)
+    def is_last(self, left: Sequence[QueuePosition], part: Sequence[QueuePosition]) -> bool:
+        return True
 
     def take(self) -> tuple[ClientStream, AnyCommand] | None:
         taken = super().take()
@@ -23,7 +24,7 @@ class Hasty(WaitingRejects):
             return None
         stream, command = taken
         assert isinstance(command, SettleCommand), command
-        return stream, replace(command, positions=tuple(self.part(stream.session, command).positions))
+        return stream, replace(command, positions=())
 
 
 class HastyReplica(WeakReplica):

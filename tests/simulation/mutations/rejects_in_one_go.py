@@ -1,19 +1,20 @@
 """A reject is done in one go, however much its dead letters bring: in a frame that no stream carries (DESIGN 5)."""
 
-from lockstep.core.commands import SettleCommand
-from lockstep.core.ids import SessionKey
+from collections.abc import Sequence
+
+from lockstep.core.ids import QueuePosition
+from lockstep.core.queues import Queue
+from services.primary.core.dead_letters import Ways
 from services.primary.core.primary import PrimaryCore
-from services.primary.core.settling import named
-from services.primary.core.waiting_rejects import Part, WaitingRejects
+from services.primary.core.waiting_rejects import WaitingRejects
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
 
 class Whole(WaitingRejects):
-    def part(self, session: SessionKey, command: SettleCommand) -> Part:
-        queue = super().part(session, command).queue
-        return Part(queue, named(command, queue), is_last=True)
+    def part(self, queue: Queue, left: Sequence[QueuePosition], ways: Ways) -> Sequence[QueuePosition]:
+        return left
 
 
 class WholeReplica(WeakReplica):

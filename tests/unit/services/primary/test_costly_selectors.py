@@ -3,6 +3,7 @@
 import pytest
 
 from lockstep.core.amqp.selector_row import EVALUATION_STEPS_MAX
+from lockstep.core.apply_messages import MOVED_AT_ONCE
 from lockstep.core.commands import (
     BindCommand,
     CommitCommand,
@@ -19,7 +20,7 @@ from lockstep.core.inputs import Tick, Woken
 from lockstep.core.requests import Heartbeat
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from lockstep.core.server_messages import ConsumerOpened, HeartbeatAnswered
-from services.primary.core.removing import SELECTED_IN_ONE
+from services.primary.core.dead_letters import QUESTION_AS_TARGETS
 from services.primary.core.selecting import (
     DEAD_LETTER_STEPS_MAX,
     DEAD_LETTERS_COSTLY_MAX,
@@ -292,7 +293,9 @@ def test_dead_letters_that_are_too_costly_for_a_binding_hold_nobody_up_and_the_o
     client.consume("q")
     rig.pass_time(50)
     before = rig.core.context.selectors.spent
-    client.settle("q", disposition=Disposition.REJECT)
+    client.command(SettleCommand(0, "q", rig.core.epoch, client.positions("q"), Disposition.REJECT))
+    while rig.wakes:
+        wake(rig)
     rig.pass_time(50)
     assert rig.bodies("q") == [] and rig.bodies("dead") == [b"red"]
     spent = rig.core.context.selectors.spent - before
@@ -322,5 +325,5 @@ def test_what_expires_is_asked_about_in_turns_that_selectors_have_their_share_of
         most = max(most, rig.core.context.selectors.spent - before)
         turns += 1
     assert turns > 5
-    assert most <= SHARE_STEPS + SELECTED_IN_ONE * EVALUATION_STEPS_MAX // 20
+    assert most <= SHARE_STEPS + MOVED_AT_ONCE // QUESTION_AS_TARGETS * EVALUATION_STEPS_MAX // 20
     rig.check_log()

@@ -16,6 +16,7 @@ from lockstep.core.commands import (
     Disposition,
     OutgoingMessage,
     PublishCommand,
+    RollbackCommand,
     SettleCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
@@ -428,6 +429,193 @@ def test_a_message_that_would_go_to_more_queues_than_may_be_is_refused_and_noted
     assert client.do(CommitCommand(0, key, 1)).code is ErrorCode.ROLLED_BACK
     assert noted(rig) == ["message_queues_max"] * 2
     assert rig.bodies("q0") == [b"1"]
+    rig.check_log()
+
+
+# --- dead letters for many queues ---
+
+
+def in_hand(client: RigClient, messages: int, ttl_ms: int = 0, credit: int = 0) -> None:
+    """A queue whose dead letters go to many others has so many messages, with so many of them in hand."""
+    client.declare("from", delivery_count_max=1, dead_letter_exchange="all")
+    client.publish("from", *(b"%d" % number for number in range(messages)), ttl_ms=ttl_ms)
+    if credit:
+        client.consume("from", credit=credit)
+
+
+def settles(client: RigClient, disposition: int) -> int:
+    epoch = client.rig.core.epoch
+    return client.command(SettleCommand(0, "from", epoch, client.positions("from"), disposition))
+
+
+def expire(client: RigClient, messages: int) -> None:
+    in_hand(client, messages, 100)
+    client.rig.pass_time(200)
+
+
+def reject(client: RigClient, messages: int) -> None:
+    in_hand(client, messages, credit=messages)
+    settles(client, Disposition.REJECT)
+
+
+def fail(client: RigClient, messages: int) -> None:
+    in_hand(client, messages, credit=messages)
+    settles(client, Disposition.FAIL)
+
+
+def vanish(client: RigClient, messages: int) -> None:
+    in_hand(client, messages, credit=messages)
+    client.lose_stream()
+    client.rig.pass_time(20_000)
+
+
+def roll_back(client: RigClient, messages: int) -> None:
+    in_hand(client, messages, credit=messages)
+    key = client.begin()
+    client.settle("from", transaction=key, sequence=1)
+    client.command(RollbackCommand(0, key))
+
+
+WAYS_OUT = [expire, reject, fail, vanish, roll_back]
+
+
+def longest_of_letters(
+    rig: Rig, targets: int, messages: int, is_mixed: bool, leave: Callable[[RigClient, int], None]
+) -> int:
+    """Calls of functions in the longest step in which so many dead letters leave for so many queues."""
+    client = rig.client()
+    spread(rig, targets, is_mixed=is_mixed)
+    measured = Longest(rig)
+    leave(client, messages)
+    while rig.wakes:
+        wake(rig)
+    assert rig.bodies("from") == []
+    bodies = [b"%d" % number for number in range(messages)]
+    for queue in (0, 1, targets // 2, targets - 1):
+        assert rig.bodies(f"q{queue}") == bodies
+    assert {queue.length for queue in rig.state.queues.by_id.values()} == {0, messages}
+    rig.check_log()
+    return measured.calls
+
+
+@pytest.mark.parametrize("leave", WAYS_OUT)
+@pytest.mark.parametrize(
+    ("few", "many", "is_mixed"),
+    [((3000, 1), (8000, 1), False), ((3000, 1), (6000, 1), True), ((60, 60), (60, 180), False)],
+)
+def test_dead_letters_for_many_queues_take_more_steps_and_no_longer_ones(
+    leave: Callable[[RigClient, int], None],
+    few: tuple[int, int],
+    many: tuple[int, int],
+    is_mixed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    monkeypatch.setattr(Rig, "_check_order", lambda *_: None)
+    calls = [longest_of_letters(Rig(), *each, is_mixed, leave) for each in (few, many)]
+    assert calls[1] < SLACK * calls[0]
+
+
+@pytest.mark.parametrize("leave", WAYS_OUT)
+def test_between_dead_letters_for_many_queues_others_have_their_turn(
+    rig: Rig, leave: Callable[[RigClient, int], None]
+) -> None:
+    client, other, messages = rig.client(), rig.client(), 12
+    spread(rig, 300)
+    other.declare("other")
+    leave(client, messages)
+    published = 0
+    while rig.state.queues.by_name["from"].length:
+        other.command(publish("other", b"in between"))
+        published += 1
+        wake(rig)
+    assert published >= messages // 6
+    while rig.wakes:
+        wake(rig)
+    assert rig.bodies("other") == [b"in between"] * published
+    assert all(answered.code is ErrorCode.NONE for answered in other.answers.values())
+    assert rig.bodies("q0") == rig.bodies("q299") == [b"%d" % number for number in range(messages)]
+    rig.check_log()
+
+
+def test_dead_letters_of_several_queues_take_turns(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, 500)
+    for name in ("one", "other"):
+        client.declare(name, message_ttl_ms=100, dead_letter_exchange="all")
+        client.publish(name, *[name.encode()] * 8)
+    rig.pass_time(200)
+    while rig.wakes:
+        wake(rig)
+    bodies = rig.bodies("q0")
+    assert len(bodies) == 16 and set(bodies[:4]) == {b"one", b"other"}
+    rig.check_log()
+
+
+@pytest.mark.parametrize("leave", [expire, fail])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_dead_letters_that_wait_are_offered_to_nobody_and_found_by_a_successor(
+    rig: Rig, leave: Callable[[RigClient, int], None], is_restarted: bool
+) -> None:
+    client, other = rig.client(), rig.client()
+    spread(rig, 500)
+    leave(client, 12)
+    assert 0 < rig.state.queues.by_name["from"].length < 12
+    other.consume("from")
+    for _ in range(3):
+        wake(rig)
+    assert not other.in_hand
+    left = rig.state.queues.by_name["from"].length
+    assert left
+    while rig.core.is_alone:
+        wake(rig)
+    successor = Rig(predecessor=rig, is_restarted=is_restarted)
+    successor.pass_time(200)
+    while successor.wakes:
+        wake(successor)
+    assert successor.bodies("from") == []
+    assert successor.bodies("q0") == successor.bodies("q499") == [b"%d" % number for number in range(12)]
+    successor.check_log()
+
+
+@pytest.mark.parametrize("disposition", [Disposition.REJECT, Disposition.FAIL])
+def test_a_key_of_dead_letters_is_compared_with_many_patterns_in_turns(
+    disposition: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.core.routing.STEPS_IN_ONE", 100)
+    rig = Rig(PrimarySettings(piece_cost=1))
+    client = rig.client()
+    key = topical(rig, client, 200)
+    client.declare("from", delivery_count_max=1, dead_letter_exchange="t", dead_letter_key=key)
+    client.publish("from", b"1", b"2")
+    client.consume("from")
+    rig.pass_time(50)
+    selectors = rig.core.context.selectors
+    begun = before = selectors.spent
+    number = settles(client, disposition)
+    most = selectors.spent - before
+    while rig.wakes:
+        before = selectors.spent
+        wake(rig)
+        most = max(most, selectors.spent - before)
+    assert client.answers[number].code is ErrorCode.NONE and rig.bodies("topical") == [b"1", b"2"]
+    assert most <= 1000 < selectors.spent - begun
+    rig.check_log()
+
+
+@pytest.mark.parametrize("leave", WAYS_OUT)
+def test_a_dead_letter_goes_to_as_many_queues_as_a_message_may_and_the_rest_is_noted(
+    leave: Callable[[RigClient, int], None],
+) -> None:
+    rig = Rig(PrimarySettings(message_queues_max=3))
+    client = rig.client()
+    spread(rig, 4)
+    leave(client, 2)
+    rig.pass_time(50)
+    assert [len(rig.bodies(f"q{number}")) for number in range(4)] == [2, 2, 2, 0] and not rig.bodies("from")
+    figures = rig.core.context.figures
+    assert (figures.dead_letters_limited, figures.dead_letters_lost) == (2, 0)
+    assert set(noted(rig)) == {"message_queues_max"}
     rig.check_log()
 
 

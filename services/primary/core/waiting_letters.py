@@ -1,0 +1,87 @@
+"""Waiting letters: dead letters that are on their way out, and have to wait for their turn or for their bodies.
+
+Law: those of one queue go in the order in which they came, and queues take turns. What is moved in one step of the core, whoever
+moves it, has a limit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lockstep.core.apply_messages import MOVED_AT_ONCE
+from lockstep.core.clock import Now
+from lockstep.core.ids import QueueId, QueuePosition
+from lockstep.core.queues import Queue
+from services.primary.core.read_back import Found
+
+_Key = tuple[QueueId, int]
+"""A queue, and the reason of its dead letters (`DequeueReason`)."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """Dead letters of one queue, for one reason, until all have been moved."""
+
+    queue: Queue
+    reason: int
+    positions: list[QueuePosition]
+    done: int = 0
+    """So many of the first ones have been moved."""
+    found: Found = field(default_factory=dict)
+    """Bodies of the next ones."""
+
+    @property
+    def key(self) -> _Key:
+        return self.queue.id, self.reason
+
+
+class WaitingLetters:
+    """Lives as long as the epoch; driven by whoever moves dead letters."""
+
+    def __init__(self) -> None:
+        self.ready: dict[_Key, Waiting] = {}
+        """Those that can go on, in the order of their turns."""
+        self._reading: dict[_Key, Waiting] = {}
+        """Those for which bodies are being read."""
+        self._left = 0
+        self._now: Now | None = None
+        """Of the input in which so much was left."""
+
+    def left(self, now: Now) -> int:
+        """What may still be moved in this step (`moving_cost`); the part that is begun with that may be longer."""
+        if now is not self._now:
+            self._left, self._now = MOVED_AT_ONCE, now
+        return self._left
+
+    def pay(self, cost: int) -> None:
+        """So much is moved."""
+        self._left -= cost
+
+    def is_reading(self, queue: Queue, reason: int) -> bool:
+        """Whether others of this queue wait for their bodies."""
+        return (queue.id, reason) in self._reading
+
+    def add(self, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
+        """These wait behind others of their queue, or of all queues."""
+        key = queue.id, reason
+        waiting = self.ready.get(key) or self._reading.get(key)
+        if waiting is None:
+            self.ready[key] = Waiting(queue, reason, list(positions))
+        else:
+            waiting.positions += positions
+
+    def take(self) -> Waiting:
+        """Those whose turn it is; they wait no more."""
+        return self.ready.pop(next(iter(self.ready)))
+
+    def put_back(self, waiting: Waiting) -> None:
+        """There is more of them: others have their turn first."""
+        self.ready[waiting.key] = waiting
+
+    def begin_reading(self, waiting: Waiting) -> None:
+        """They wait for bodies."""
+        self._reading[waiting.key] = waiting
+
+    def end_reading(self, waiting: Waiting) -> None:
+        """These have been read."""
+        del self._reading[waiting.key]
+        self.ready[waiting.key] = waiting
