@@ -128,11 +128,11 @@ class CapturedEntries:
     )
 
     def __init__(
-        self, state: SetState, durable: bool, transient: bool, piece_entries: int = PIECE_ENTRIES
+        self, state: SetState, durable: bool, transient: bool, piece_entries: int | None = None
     ) -> None:
         """`durable`, `transient`: whether these are wanted; pieces may have others, too."""
         self._durable, self._transient = durable, transient
-        self._piece_entries = piece_entries
+        self._piece_entries = piece_entries or PIECE_ENTRIES
         self._end = place(state.applied + 1, 0)
         """Positions from here on came later."""
         queues = state.queues.by_id
@@ -161,7 +161,7 @@ class CapturedEntries:
             queue = self._queues[0]
             if self._is_wanted(queue) or queue.id in self._saved:
                 break
-            self._queues.popleft()
+            self._leave_queue()
         else:
             return EntriesPiece(queue.id, queue.is_durable, [], {}, {}, (), {}, {})
         pieces, following = self._read(queue)
@@ -173,11 +173,16 @@ class CapturedEntries:
         if before:
             piece = _joined(piece, {index: saved.pop(index) for index in before})
         if following is None:
-            self._queues.popleft()
+            self._leave_queue()
             self._saved.pop(queue.id, None)
-            self._marked = None
-        self._from = following or LogIndex(0)
+        else:
+            self._from = following
         return piece
+
+    def _leave_queue(self) -> None:
+        """The first queue is read, or has nothing more that is wanted: the next one is read from its beginning."""
+        self._queues.popleft()
+        self._from, self._marked = LogIndex(0), None
 
     def _read(self, queue: Queue) -> tuple[list[Piece], LogIndex | None]:
         """The next entries that are there, and from which record on there are more."""

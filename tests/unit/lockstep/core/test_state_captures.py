@@ -126,6 +126,23 @@ def test_a_branch_of_very_many_operations_that_commits_meanwhile_is_read_as_it_w
     assert [item for item in reading if item is not None] == expected
 
 
+def test_a_queue_that_has_nothing_more_to_read_hides_nothing_of_those_behind_it() -> None:
+    """All that was not durable in it was one record's, and left behind the first piece."""
+    log = Log()
+    log.begin_epoch()
+    first, behind = log.queue("first"), log.queue("behind", is_durable=False)
+    log.publish(message((behind,)), is_durable=False)
+    log.publish(*(message((first,), is_durable=False) for _ in range(3)), is_durable=False)
+    log.publish(message((first,)))
+    state, wanted = log.state, (False, True)
+    expected = entries_in(CapturedEntries(state, *wanted), wanted)
+    captured = CapturedEntries(state, *wanted, piece_entries=2)
+    piece = captured.next()
+    assert piece is not None
+    log.dequeue(first, *first.positions()[:3], is_durable=False)
+    assert entries_of([piece], wanted) + entries_in(captured, wanted) == expected
+
+
 def test_who_lets_go_of_a_snapshot_leaves_nothing_behind() -> None:
     log = Log()
     log.begin_epoch()
