@@ -18,6 +18,9 @@ from lockstep.core.ids import SetName
 
 PIECE_COST = 2000
 """Of one piece, but for what its last step adds: some milliseconds, where much else runs on the same processors."""
+STEP_COST_MIN = 0
+"""What a step counts as at least: many small ones say that they cost nothing. With 1, as in some simulations, a piece ends behind
+any step."""
 _Made = TypeVar("_Made")
 
 
@@ -39,7 +42,7 @@ def do_piece(works: deque[Iterator[int]], cost_max: int) -> None:
         if step is None:
             works.popleft()
         else:
-            cost += step
+            cost += step or STEP_COST_MIN
 
 
 class Pieces:

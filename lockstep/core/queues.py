@@ -15,7 +15,7 @@ from lockstep.core.amqp.annotations import combined
 from lockstep.core.content import Content
 from lockstep.core.contents import Contents
 from lockstep.core.deaths import Deaths
-from lockstep.core.entry_pages import PAGE_ENTRIES, Pairs, Piece
+from lockstep.core.entry_pages import Pairs, Piece
 from lockstep.core.entry_runs import EntryRun
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
 from lockstep.core.items import Changes
@@ -70,7 +70,7 @@ class Queue(QueueEntries):
         definition: DeclareQueue,
         contents: Contents,
         changes: Changes,
-        page_entries: int = PAGE_ENTRIES,
+        page_entries: int,
     ) -> None:
         super().__init__(page_entries)
         self.id = queue_id

@@ -63,10 +63,10 @@ class SetState:
     """The state after the record at `applied`; whoever holds the log drives it by `apply_frame` or `apply` and `close_frame`."""
 
     def __init__(
-        self, set_name: SetName, listener: StateListener | None = None, page_entries: int = PAGE_ENTRIES
+        self, set_name: SetName, listener: StateListener | None = None, page_entries: int | None = None
     ) -> None:
         self.set_name = set_name
-        self.page_entries = page_entries
+        self.page_entries = page_entries or PAGE_ENTRIES
         """Of its queues; nobody sees it in what they have."""
         self.applied = LogIndex(0)
         """The last index that was applied, or that a frame said was there."""

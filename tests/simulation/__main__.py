@@ -1,6 +1,6 @@
 """The simulator's command: `python -m tests.simulation --seeds 300 --start 0 [--scenario NAME] [--jobs 2]`.
 
-Other families of seeds: `--coordinators`, `--hand-overs`.
+Other families of seeds: `--coordinators`, `--hand-overs`. In each of them a share of the seeds has tiny steps (`tiny_steps.py`).
 
 Ends with 1 if a promise was broken, or if a branch that must be reached never was (from 300 seeds on).
 """

@@ -54,6 +54,15 @@ def heard(process: "Broker", given: AnyInput) -> str:
     return ""
 
 
+def heard_amid(process: "Broker", given: AnyInput) -> str:
+    """The same of an input that comes while something that is done as a whole is half done."""
+    replica = process.replicas[given.set_name]
+    if not replica.is_half_done:
+        return ""
+    work = "what is done alone" if replica.primary is not None else "a frame"
+    return f"amid {work}: {type(given).__name__}"
+
+
 def done(effect: AnyEffect, process: "Broker") -> str:
     """The branch that an effect shows; "": none."""
     if isinstance(effect, SwapMap):

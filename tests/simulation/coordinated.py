@@ -73,7 +73,7 @@ def draw_coordinated(seed: int) -> Options:
             think_us=random.choice((300, 700, 1200)) * MS,
             branch_timeout_ms=random.choice((4_000, 8_000)),
             decision_ask_ms=random.choice((800, 2_000, 5_000)),
-            limits=LIMITS,
+            limits=replace(LIMITS, piece_cost=1, recovered_max=2) if drawn.tiny_steps else LIMITS,
         ),
     )
 

@@ -16,6 +16,8 @@ NAMES_CHECK_MS = 2000
 
 def replica_settings(options: Options, random: Random) -> ReplicaSettings:
     settings = _replica_settings(options, random)
+    if options.tiny_steps:
+        settings = _with_tiny_steps(settings, Random(f"tiny limits {options.seed}"))
     if options.coordination is not None:
         primary = replace(
             settings.primary,
@@ -54,10 +56,27 @@ def replica_settings(options: Options, random: Random) -> ReplicaSettings:
     return replace(settings, primary=primary, backup=backup)
 
 
+def _with_tiny_steps(settings: ReplicaSettings, random: Random) -> ReplicaSettings:
+    """The same with works that are cut wherever they can be."""
+    primary = replace(
+        settings.primary,
+        time_outs_max=random.choice((1, 3)),
+        session_ends_max=1,
+        given_back_max=random.choice((1, 3)),
+        outcome_sweep_max=random.choice((1, 3)),
+        delivery_turn_max=random.choice((1, 10)),
+        deliveries_max=random.choice((1, 10)),
+        snapshot_chunk_bytes=random.choice((1, 200)),
+        expiry_batch_max=1,
+        names_batch_max=1,
+    )
+    return replace(settings, primary=primary)
+
+
 def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
     # In nearly every world what goes in pieces is left in the middle again and again.
     drawn = Random(f"pieces {options.seed}").choice((1, 10, 100, PIECE_COST))
-    piece_cost = options.piece_cost or drawn
+    piece_cost = options.piece_cost or (1 if options.tiny_steps else drawn)
     if not options.small_limits:
         return ReplicaSettings(
             PrimarySettings(names_check_ms=NAMES_CHECK_MS, piece_cost=piece_cost),
@@ -87,6 +106,17 @@ def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
 def store_limits(options: Options, random: Random) -> StoreLimits:
     """Segments are small in every world: a virtual disk keeps them in memory."""
     limits = _store_limits(options, random)
+    if options.tiny_steps:
+        tiny = Random(f"tiny groups {options.seed}")
+        limits = replace(
+            limits,
+            group_frames_max=tiny.choice((1, 2, 5)),
+            piece_bytes=700,
+            chunk_bytes=tiny.choice((1, KIB)),
+            contents_max=tiny.choice((1, 3)),
+            consolidated_bytes=tiny.choice((1, KIB)),
+            batch_items_max=tiny.choice((1, 3)),
+        )
     if not options.has_subscriber:
         return limits
     segment = min(limits.segment_bytes, 8 * KIB)

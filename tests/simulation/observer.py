@@ -65,6 +65,8 @@ class Observer:
             self._refused(process, given)
         if branch := branch_points.heard(process, given):
             self._world.branches.reach(branch)
+        if branch := branch_points.heard_amid(process, given):
+            self._world.branches.reach(branch)
 
     def observe(self, process: "Broker", given: AnyInput, effects: list[AnyEffect]) -> None:
         """An input was handled; nothing of its effects has been performed."""

@@ -3,6 +3,7 @@
 Law: options are a function of the seed alone; a scenario writes its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -10,6 +11,7 @@ from services.coordinator.core.settings import CoordinatorLimits
 from tests.simulation.etcd import EtcdOptions
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.network import NetworkOptions
+from tests.simulation.tiny_steps import draw_tiny_steps
 
 FAULT_KINDS = (
     "kill broker",
@@ -122,6 +124,10 @@ class Options:
     """A set that lacks no member for so long is led by its first broker again; 0: it stays where it is."""
     piece_cost: int = 0
     """Of what is done in one go of works that are long; 0: the seed draws it."""
+    tiny_steps: Mapping[str, int] = field(default_factory=dict)
+    """Constants by their full names, and what they are in this run (`tests/simulation/tiny_steps.py`). Where there are any, the
+    settings that cut works are tiny, too. Empty: the real ones.
+    """
     coordination: CoordinationOptions | None = None
     """None: there are no coordinators."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -190,6 +196,7 @@ def draw(seed: int) -> Options:
         has_choosers=choosers.random() < CHOOSING_SHARE,
         has_priorities=Random(f"priorities {seed}").random() < PRIORITIES_SHARE,
         has_subscriber=subscriber.random() < SUBSCRIBER_SHARE,
+        tiny_steps=draw_tiny_steps(seed),
         network=NetworkOptions(
             delay_us=random.choice((50, 200, 1000, 5000)),
             loss=random.choice((0.0, 0.0, 0.001, 0.01)),

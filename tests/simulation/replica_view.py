@@ -1,4 +1,7 @@
-"""Looking into replicas: their state for the checkers, and whether a whole world is at rest."""
+"""Looking into replicas: their state for the checkers, and whether a whole world is at rest.
+
+Law: as all readers, this takes nothing that is half done for a state, and ends nothing that goes on in pieces by looking at it.
+"""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -19,8 +22,10 @@ _COMMITTED = (TransactionState.COMMITTED, TransactionState.HEURISTICALLY_COMMITT
 
 
 def state_of(process: "Broker", set_name: SetName) -> SetState | None:
-    """The replica's state, None while it has no whole one."""
+    """The replica's state, None while it has no whole one, or what it does is half done."""
     replica = process.replicas[set_name]
+    if replica.is_half_done:
+        return None
     if replica.primary is not None:
         return replica.primary.context.state
     backup = replica.backup
@@ -31,9 +36,11 @@ def state_of(process: "Broker", set_name: SetName) -> SetState | None:
 
 
 def view_of(process: "Broker", set_name: SetName, now_us: int, is_hashed: bool = True) -> ReplicaView | None:
-    """What the replica holds now; without `is_hashed` its hash is left out."""
+    """What the replica holds now, None while it has no whole state; without `is_hashed` its hash is left out, which clears what
+    deleted queues held.
+    """
     state = state_of(process, set_name)
-    if state is None:
+    if state is None or (is_hashed and state.clearing.queues):
         return None
     primary = process.replicas[set_name].primary
     tx_queues = primary.context.tx_queues if primary is not None else None
@@ -84,6 +91,8 @@ def at_rest(world: "World") -> list[str]:
             if state is None or state.applied != end:
                 applied = state.applied if state is not None else "nothing"
                 found.append(f"{set_name}: {broker} has applied {applied}, the log ends at {end}")
+            elif state.clearing.queues:
+                found.append(f"{set_name}: {broker} has deleted queues to clear")
     return found
 
 

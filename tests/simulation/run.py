@@ -21,6 +21,7 @@ from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.parts import Parts
 from tests.simulation.replica_view import at_rest, hands_apart, names_astray, transactions_left, view_of
 from tests.simulation.subscriber import Subscriber
+from tests.simulation.tiny_steps import step_sizes
 from tests.simulation.workloads import start_work
 from tests.simulation.workloads.distributing import distribute
 from tests.simulation.workloads.visiting import visit
@@ -52,7 +53,8 @@ def run(options: Options, parts: Parts | None = None, traced: frozenset[SetName]
     report = Report(options.seed)
     gc.disable()  # A run's objects live until its end; looking for garbage among them costs a tenth of the time.
     try:
-        _simulate(options, parts, traced, report)
+        with step_sizes(options.tiny_steps):
+            _simulate(options, parts, traced, report)
     finally:
         # The first that looks for garbage behind this finds all of the run among what is new.
         gc.enable()

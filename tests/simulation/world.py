@@ -178,6 +178,8 @@ class World:
         if process is None or not process.is_alive:
             return
         self.branches.reach(f"broker crash: {why}")
+        if any(replica.is_half_done for replica in process.replicas.values()):
+            self.branches.reach("broker crash: amid a work")
         self.trace(None, f"{process.name}: {why}")
         lease = process.etcd.keeper.lease_id
         process.die()

@@ -86,7 +86,7 @@ class Coordinator:
         self._listing = Listing(self._context)
         self._of_this_life_ms: int | None = None
         """What was begun later was begun in this process's life, by any wall clock; None: nothing was handled yet."""
-        self._pieces = Pieces()
+        self._pieces = Pieces(limits.piece_cost)
 
     @property
     def transactions(self) -> dict[GlobalId, AnyTransaction]:

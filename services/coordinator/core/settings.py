@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from lockstep.core.branch_names import PARTICIPANTS_MAX
 from lockstep.core.decision_log import CLOCK_MS
+from lockstep.core.pieces import PIECE_COST
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class CoordinatorLimits:
     open_max: int = 100_000
     """Begun and neither committed nor rolled back; beyond it the oldest hint is dropped, and its branches end by their own
     time-outs."""
+    piece_cost: int = PIECE_COST
+    """Of what is done in one go of works that are long, in microseconds, about: others have their turn in between."""
 
     @property
     def age_ms_max(self) -> int:

@@ -13,6 +13,7 @@ from types import ModuleType
 from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.staging.stage import Stage, calm, perform
+from tests.simulation.tiny_steps import step_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,12 @@ class Scenario:
         """Play one case in a new world; the sentences of what is broken. `seed`: of that world, None: the case's own."""
         options = self.options(case)
         options.seed = options.seed if seed is None else seed
-        stage = Stage(parts, options)
-        if trace:
-            stage.world.traced = frozenset(stage.world.set_names)
         play: Callable[..., None] = self.module.play
-        return perform(stage, play if case is None else partial(_with_case, play, case))
+        with step_sizes(options.tiny_steps):
+            stage = Stage(parts, options)
+            if trace:
+                stage.world.traced = frozenset(stage.world.set_names)
+            return perform(stage, play if case is None else partial(_with_case, play, case))
 
     def violations(self, make_parts: Callable[[], Parts] = Parts, seed: int | None = None) -> Iterator[str]:
         """What is broken in any case, the first broken case only; `seed` as of `run`."""

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.contents import Contents
+from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import (
     LogIndex,
     MessageId,
@@ -23,7 +24,7 @@ from tests.unit.lockstep.core.history import Log, bodies, message
 
 def empty_queue() -> tuple[Queue, Contents]:
     contents = Contents(Changes())
-    return Queue(QueueId(1), DeclareQueue(None, "q", True), contents, Changes()), contents
+    return Queue(QueueId(1), DeclareQueue(None, "q", True), contents, Changes(), PAGE_ENTRIES), contents
 
 
 @pytest.mark.fuzz
@@ -118,7 +119,9 @@ def test_a_message_in_several_queues_is_one_object_and_goes_with_the_last() -> N
 
 def test_a_message_for_no_queue_leaves_nothing() -> None:
     log = Log()
-    gone = Queue(QueueId(77), DeclareQueue(None, "gone", True), log.state.contents, log.state.changes)
+    gone = Queue(
+        QueueId(77), DeclareQueue(None, "gone", True), log.state.contents, log.state.changes, PAGE_ENTRIES
+    )
     log.publish(message((gone,)), message(()))
     log.append(Publish(None, None, 0, ()))
     assert len(log.state.contents) == 0
@@ -178,7 +181,9 @@ def test_a_transient_record_never_takes_a_durable_message() -> None:
 
 def test_records_for_a_queue_that_is_gone_change_nothing() -> None:
     log = Log()
-    gone = Queue(QueueId(77), DeclareQueue(None, "gone", True), log.state.contents, log.state.changes)
+    gone = Queue(
+        QueueId(77), DeclareQueue(None, "gone", True), log.state.contents, log.state.changes, PAGE_ENTRIES
+    )
     log.dequeue(gone, QueuePosition(1))
     log.append(Requeue(None, gone.id, (QueuePosition(1),)))
     log.append(Move(None, 0, gone.id, (QueuePosition(1),), ()))
