@@ -4,11 +4,12 @@ Law: what is said before the epoch serves waits for that, and what is said behin
 or is done in parts, waits with it; so a session's messages are taken in the order in which they were said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from lockstep.core.commands import Command, CommitCommand, SettleCommand
+from lockstep.core.commands import AnyCommand, Command, CommitCommand, SettleCommand
 from lockstep.core.errors import ErrorCode, LimitReached
 from lockstep.core.inputs import ClientSaid, NameClaimed
+from lockstep.core.pieces import PIECE_COST
 from lockstep.core.requests import AttachSession, DetachSession, Heard, Heartbeat
 from lockstep.core.server_messages import HeartbeatAnswered
 from lockstep.core.sessions import Session
@@ -19,7 +20,7 @@ from services.primary.core.clients import Clients
 from services.primary.core.context import Context
 from services.primary.core.early_messages import EarlyMessages
 from services.primary.core.requests import handle_request
-from services.primary.core.selecting import LongSelection
+from services.primary.core.selecting import BEGUN_MAX, Asking, LongSelection
 
 ACCEPTS_MAX = 8
 """So many accepts are looked through for the commit behind them."""
@@ -181,8 +182,28 @@ class ClientHearing:
                 case _:
                     handle_request(self._context, self._streams, self._attachments, stream, message)
         except LongSelection as long:
-            self.clients.selections.begin(stream, message, long.asking)
+            if long.asking is not None and long.asking.begun >= BEGUN_MAX and isinstance(message, Command):
+                self._context.alone.do(self._undisturbed(stream, message, long.asking))
+            else:
+                self.clients.selections.begin(stream, message, long.asking)
         self._end_command()
+
+    def _undisturbed(self, stream: ClientStream, command: AnyCommand, asking: Asking) -> Iterator[int]:
+        """Bindings have changed again and again under this publish: nothing comes between what is left of it. It has no more of
+        the time than others that ask selectors.
+        """
+        selectors = self._context.selectors
+        while True:
+            yield PIECE_COST
+            selectors.resumed = asking
+            try:
+                self.clients.command(stream, command)
+                break
+            except LongSelection as long:
+                asking = long.asking or asking
+            finally:
+                selectors.resumed = None
+        self._cut_off[stream.number] = stream
 
     def _answer_heartbeat(self, stream: ClientStream) -> None:
         """At once, also where commands before it wait, so it says how far those are."""

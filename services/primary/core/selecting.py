@@ -37,6 +37,8 @@ SHARE_STEPS = 50_000
 """At a time: some milliseconds."""
 STEPS_PER_MS = 5_000
 """What the share grows by: half of the loop's time."""
+BEGUN_MAX = 3
+"""A publish that was begun so often, because bindings changed while it had its turns, is done with nothing between."""
 PUBLISH_STEPS_MAX = 10_000_000
 """What bindings may cost one publish, with their selectors: a second of the processor, for 10,000 messages with 20 usual ones."""
 _STEPS_SHIFT = 2
@@ -160,18 +162,20 @@ class Selectors:
         if resumed is not None and resumed.fits(exchange.matcher):
             resumed.begin()
             return resumed
-        return Asking(self, exchange.matcher, resumed.steps if resumed is not None else 0)
+        return Asking(self, exchange.matcher, resumed.begun + 1 if resumed is not None else 1)
 
 
 class Asking:
     """What selectors of bindings say of the messages of one publish. Lives until that is done, in as many turns as it takes."""
 
-    def __init__(self, selectors: Selectors, matcher: ExchangeMatcher, steps: int) -> None:
-        """`steps`: what it has cost already."""
+    def __init__(self, selectors: Selectors, matcher: ExchangeMatcher, begun: int) -> None:
+        """`begun`: how often, with this; it is begun anew when something was bound or unbound meanwhile."""
         self._selectors = selectors
         self._matcher = matcher
         self._version = matcher.version
-        self.steps = steps
+        self.begun = begun
+        self.steps = 0
+        """What it has cost, since it was begun."""
         self._done: list[QueueIds] = []
         """Of its first messages."""
         self._place = 0

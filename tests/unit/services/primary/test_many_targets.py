@@ -221,6 +221,50 @@ def test_what_was_found_of_some_messages_is_looked_for_anew_when_bindings_change
     rig.check_log()
 
 
+def test_a_publish_under_which_bindings_change_again_and_again_is_done_all_the_same(rig: Rig) -> None:
+    client, other = rig.client(), rig.client()
+    headed(rig, client, 40)
+    other.declare("late")
+    number = client.command(PublishCommand(0, "h", "k", messages(MANY)))
+    rounds = 0
+    while number not in client.answers:
+        rounds += 1
+        assert rounds < 50, "it comes to no end"
+        for is_unbind in (False, True):
+            other.command(BindCommand(0, "h", "late", "", (("never", "1"),), is_unbind=is_unbind))
+        wake(rig)
+        wake(rig)
+    assert client.answers[number].value == MANY / 2
+    while wake(rig):
+        pass
+    assert rig.bodies("headed") == [b"%d" % each for each in range(MANY) if each % 2]
+    assert not rig.bodies("late")
+    assert {answered.code for answered in other.answers.values()} == {ErrorCode.NONE}
+    assert client.ok(PublishCommand(0, "h", "k", messages(2))) == 1
+    rig.check_log()
+
+
+def test_a_publish_under_which_bindings_change_and_that_costs_too_much_is_refused(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.primary.core.selecting.PUBLISH_STEPS_MAX", 200_000)
+    client, other = rig.client(), rig.client()
+    headed(rig, client, 40)
+    other.declare("late")
+    number = client.command(PublishCommand(0, "h", "k", messages(MANY)))
+    behind = client.command(publish("late", b"behind"))
+    for is_unbind in (False, True, False, True):
+        other.command(BindCommand(0, "h", "late", "", (("never", "1"),), is_unbind=is_unbind))
+        wake(rig)
+        wake(rig)
+    while wake(rig):
+        pass
+    assert client.answers[number].code is ErrorCode.TOO_LARGE
+    assert client.answers[behind].code is ErrorCode.NONE and rig.bodies("late") == [b"behind"]
+    assert noted(rig) == ["publish_steps_max"]
+    rig.check_log()
+
+
 @pytest.mark.parametrize("evicts", [False, True])
 def test_room_is_looked_for_where_any_of_several_messages_goes(rig: Rig, evicts: bool) -> None:
     client = rig.client()
