@@ -12,7 +12,7 @@ from typing import Protocol
 from lockstep.core.epoch_table import UNKNOWN_REIGN, Reigns
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
-from services.broker.core.events.blocks import Block, BlockCutter
+from services.broker.core.events.blocks import BLOCK_EVENTS, Block, BlockCutter
 from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
 from services.broker.core.events.planning import Offset
 from services.broker.events.batches import encode_batches
@@ -22,6 +22,8 @@ from services.broker.events.loaded_set import LoadedSet
 
 READING_BYTES = 8 * 1024 * 1024
 """Of frames, in one reading of the journal."""
+ENCODED_AT_ONCE = 2 * BLOCK_EVENTS
+"""Events of a block that are encoded in one step."""
 COMMIT_WAIT_SECONDS = 2.0
 """A reader comes with a plan that another broker's replica gave: this one may be some milliseconds behind."""
 COMMIT_LOOK_SECONDS = 0.02
@@ -188,7 +190,7 @@ class SetEvents:
                     block = cutter.feed(frame)
                     size += frame.header.frame_bytes
                     if block is not None:
-                        encoded = self._encoded(block, with_content, is_kept=is_kept)
+                        encoded = await self._encoded(block, with_content, is_kept=is_kept)
                         first = first or encoded
                         # Other work of this process goes between blocks.
                         await asyncio.sleep(0)
@@ -202,7 +204,7 @@ class SetEvents:
             raise self._out_of_range(str(gone), LogIndex(gone.end + 1)) from gone
         block = cutter.rest()
         if block is not None:
-            encoded = self._encoded(block, with_content, is_kept=is_kept)
+            encoded = await self._encoded(block, with_content, is_kept=is_kept)
             first = first or encoded
         self._builders.keep(builder)
         names_from = loaded.state.subscriptions.names_from
@@ -255,9 +257,14 @@ class SetEvents:
     def _out_of_range(self, text: str, lowest: LogIndex) -> Rejected:
         return Rejected(ErrorCode.OUT_OF_RANGE, text, set_name=self.set_name, lowest_index=lowest)
 
-    def _encoded(self, block: Block, with_content: bool, *, is_kept: bool) -> EncodedBlock:
+    async def _encoded(self, block: Block, with_content: bool, *, is_kept: bool) -> EncodedBlock:
+        """In a thread, if it is of a frame that went to very many queues, or has very much otherwise."""
         start = self.offset_at(block.after)
-        batches = encode_batches(self.set_name, block.transactions, start, block.end, with_content)
+        given = self.set_name, block.transactions, start, block.end, with_content
+        if block.events > ENCODED_AT_ONCE:
+            batches = await asyncio.to_thread(encode_batches, *given)
+        else:
+            batches = encode_batches(*given)
         encoded = EncodedBlock(block, batches)
         block.transactions = []
         if is_kept:

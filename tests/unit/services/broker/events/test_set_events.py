@@ -17,7 +17,8 @@ from services.broker.core.events.builder import DecodedFrame
 from services.broker.core.events.planning import Offset
 from services.broker.events.block_cache import BlockCache, EncodedBlock
 from services.broker.events.loaded_set import LoadedSet
-from services.broker.events.set_events import SetEvents
+from services.broker.events.set_events import ENCODED_AT_ONCE, SetEvents
+from tests.counted_work import CountedCalls
 from tests.unit.lockstep.core.history import SET, Log, durable_replay, message
 
 START = Offset(LogIndex(0), Epoch(0))
@@ -86,6 +87,22 @@ async def test_a_range_that_is_read_again_is_the_same_and_comes_from_memory() ->
     first = await rig.read(START, end)
     assert await rig.read(START, end) == first
     assert rig.journal.readings == 1
+
+
+@pytest.mark.parametrize("queues", [5, ENCODED_AT_ONCE + 1])
+async def test_what_went_to_very_many_queues_is_encoded_beside_the_loop(queues: int) -> None:
+    rig = Rig()
+    declared = tuple(rig.log.queue(f"q{number}") for number in range(queues))
+    rig.log.flush()
+    start = rig.end()
+    rig.log.publish(message(declared, b"to all"))
+    rig.log.flush()
+    rig.log.state.finish()
+    with CountedCalls() as counted:
+        batches = await rig.read(start, rig.end())
+    resources = [resource.name for batch in batches for resource in batch.resources]
+    assert resources == [f"q{number}" for number in range(queues)]
+    assert bool(counted.by_name["_Writer._append"]) is (queues <= ENCODED_AT_ONCE)
 
 
 async def test_any_cut_of_a_range_gives_the_same_events() -> None:
