@@ -12,6 +12,7 @@ from typing import Protocol
 from lockstep.core.epoch_table import UNKNOWN_REIGN, Reigns
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.runtime.turns import in_turns
 from services.broker.core.events.blocks import BLOCK_EVENTS, Block, BlockCutter
 from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
 from services.broker.core.events.planning import Offset
@@ -185,9 +186,12 @@ class SetEvents:
             async with aclosing(frames):  # type: ignore[type-var]
                 async for frame in frames:
                     await self._take_earlier(builder, frame)
-                    if builder.position < loaded.state.subscriptions.names_from:
+                    position = builder.position
+                    if position < loaded.state.subscriptions.names_from:
                         break
-                    block = cutter.feed(frame)
+                    block = await in_turns(cutter.feed_in_steps(frame))
+                    if position < loaded.state.subscriptions.names_from:
+                        return first  # Names that it has asked for may not have been there any more.
                     size += frame.header.frame_bytes
                     if block is not None:
                         encoded = await self._encoded(block, with_content, is_kept=is_kept)

@@ -5,7 +5,7 @@ frame has more. A plan may cut it behind any of its frames that committed someth
 and a cut is made by one time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from lockstep.core.ids import LogIndex, TimeMs
@@ -47,9 +47,9 @@ class BlockCutter:
         self._joint_commits: list[JointCommit] = []
         self._last: DecodedFrame | None = None
 
-    def feed(self, frame: DecodedFrame) -> Block | None:
-        """Take the next frame, which lacks nothing earlier; answers a block that is full."""
-        committed = self.builder.feed(frame, self._until)
+    def feed_in_steps(self, frame: DecodedFrame) -> Generator[None, None, Block | None]:
+        """Take the next frame, which lacks nothing earlier; returns a block that is full."""
+        committed = yield from self.builder.feed_in_steps(frame, self._until)
         self._transactions += committed
         events = sum(transaction.events for transaction in committed)
         self._events += events

@@ -7,12 +7,14 @@ a collector has to go through the log from there on first, and the builder takes
 log has not got them any more, nobody is told that there were less (`ContentGone`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from lockstep.core.frames import FrameHeader, IndexedRecord, decode_records, read_frame
 from lockstep.core.ids import Epoch, LogIndex, SessionKey, TimeMs, TransactionKey
+from lockstep.core.pieces import at_once
 from lockstep.core.records import (
+    AnyRecord,
     Commit,
     DeclareExchange,
     DeclareQueue,
@@ -73,6 +75,8 @@ class EventBuilder:
         self.collected_bytes = 0
         """Of the log that it took as a collector."""
         self._open = OpenTransactions()
+        self._operations: Sequence[AnyRecord] = ()
+        """Of what the last record ended: their effects are found next."""
 
     def copy(self, *, is_collecting: bool = False) -> "EventBuilder":
         """One that stands at the same place; each of the two goes its own way."""
@@ -125,6 +129,12 @@ class EventBuilder:
 
         Raises `ContentGone` for a transaction that ends there and is not all known: the builder is good for nothing then.
         """
+        return at_once(self.feed_in_steps(frame, until))
+
+    def feed_in_steps(
+        self, frame: DecodedFrame, until: LogIndex | None = None
+    ) -> Generator[None, None, list[CommittedTransaction]]:
+        """The same in steps, of one record each: what a transaction published may go to very many queues."""
         header, committed = frame.header, []
         for indexed in frame.records:
             if indexed.index <= self.position:
@@ -134,7 +144,13 @@ class EventBuilder:
             take = _TAKE.get(type(indexed.record))
             if take is not None:
                 done: CommittedTransaction | None = take(self, indexed, header.epoch, header.time_ms)
-                if done is not None and not self._is_collecting and (done.effects or done.is_joint):
+                operations, self._operations = self._operations, ()
+                if done is None or self._is_collecting:
+                    continue
+                for operation in operations:
+                    done.effects += effects_of(operation, done.index, self._names)
+                    yield
+                if done.effects or done.is_joint:
                     committed.append(done)
         self.position = max(self.position, header.last if until is None else min(until, header.last))
         return committed
@@ -151,7 +167,7 @@ class EventBuilder:
     def _alone(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction:
         """A command outside of any transaction."""
         done = self._command(indexed, epoch, time_ms)
-        done.effects = effects_of(indexed.record, indexed.index, self._names)
+        self._operations = (indexed.record,)
         return done
 
     @staticmethod
@@ -211,8 +227,7 @@ class EventBuilder:
         done = self._command(indexed, epoch, time_ms)
         done.key, done.started_ms = open_one.key, open_one.started_ms
         done.xid, done.resource_sets = open_one.xid, open_one.resource_sets
-        for operation in open_one.operations:
-            done.effects += effects_of(operation, done.index, self._names)
+        self._operations = open_one.operations
         return done
 
     def _rollback(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:

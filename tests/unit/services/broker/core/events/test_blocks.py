@@ -2,6 +2,7 @@
 
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
 from lockstep.core.ids import LogIndex
+from lockstep.core.pieces import at_once
 from lockstep.core.records import Commit, Prepare
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.blocks import BLOCK_EVENTS, BLOCK_FRAMES, Block, BlockCutter
@@ -21,7 +22,7 @@ def blocks(log: Log, after: int = 0, until: int = 1 << 40) -> list[Block]:
     found = []
     for frame in log.frames:
         if frame.header.last > after and frame.header.first <= until:
-            block = cutter.feed(DecodedFrame.of(frame.durable))
+            block = at_once(cutter.feed_in_steps(DecodedFrame.of(frame.durable)))
             if block is not None:
                 found.append(block)
     rest = cutter.rest()

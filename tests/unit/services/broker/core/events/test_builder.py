@@ -19,9 +19,10 @@ from lockstep.core.records import (
     Publish,
     RollbackReason,
 )
-from services.broker.core.events.builder import ContentGone, DecodedFrame
+from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
 from services.broker.core.events.state_names import StateNames
 from services.broker.core.events.transactions import CommittedTransaction, EventKind
+from tests.counted_work import CountedCalls
 from tests.unit.lockstep.core.history import Log, Writer, durable_replay, message
 from tests.unit.services.broker.core.events.event_rig import all_words, position, read, told, words
 
@@ -38,6 +39,33 @@ def test_every_durable_effect_is_an_event_at_its_place() -> None:
     assert (published.index, published.epoch, published.key) == (at, 1, None)
     assert words(dequeued) == [f"dequeue q {at}.1"]
     assert dequeued.effects[0].reason == DequeueReason.ACCEPTED
+
+
+@pytest.mark.parametrize("is_transaction", [False, True])
+def test_what_went_to_very_many_queues_is_told_of_one_record_after_the_other(is_transaction: bool) -> None:
+    log, publishes = Log(), 20
+    queues = tuple(log.queue(f"q{number}") for number in range(50))
+    log.flush()
+    key = log.begin() if is_transaction else None
+    for _ in range(publishes):
+        log.publish(message(queues), transaction=key)
+    if key is not None:
+        log.commit(key)
+    log.flush()
+    builder = EventBuilder(StateNames(log.state), log.frames[0].header.last)
+    steps = builder.feed_in_steps(DecodedFrame.of(log.frames[1].durable))
+    most = total = 0
+    while True:
+        with CountedCalls() as counted:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                committed: list[CommittedTransaction] = ended.value
+                break
+        made = counted.by_name["StateNames.queue"]
+        most, total = max(most, made), total + made
+    assert sum(done.events for done in committed) == total == publishes * len(queues)
+    assert most == len(queues)
 
 
 @pytest.mark.parametrize(
