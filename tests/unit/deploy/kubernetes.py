@@ -1,7 +1,6 @@
 """The Kubernetes manifests as kustomize renders them, and what tests ask of them."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -10,6 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.programs import find_program
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
@@ -21,15 +22,12 @@ Manifest = dict[str, Any]
 
 def _kustomize() -> list[str]:
     """kustomize of its own, or kubectl's: the same renderer (components came with kubectl 1.21)."""
-    kustomize = shutil.which(
-        "kustomize", path=f"{Path(__file__).parents[3] / '.venv' / 'bin'}"
-    ) or shutil.which("kustomize")
-    if kustomize is not None:
+    if (kustomize := find_program("kustomize")) is not None:
         return [kustomize, "build"]
-    if shutil.which("kubectl") is not None:
-        return ["kubectl", "kustomize"]
+    if (kubectl := find_program("kubectl")) is not None:
+        return [kubectl, "kustomize"]
     # Some modules render as they are imported.
-    reason = "neither kustomize nor kubectl is here (scripts/setup.sh installs kustomize where Go is)"
+    reason = "neither kustomize nor kubectl is here (scripts/setup.sh builds kustomize)"
     pytest.skip(reason, allow_module_level=True)
 
 

@@ -2,9 +2,7 @@
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import yaml
 
 from lockstep.runtime.metric_names import NAMES, Kind
+from tests.programs import find_program
 from tests.unit.deploy.promql import Asked, Mismatch, labels_grouped_by, labels_of_result, metrics_in
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -119,7 +118,7 @@ def test_which_labels_count_may_be_said() -> None:
 
 
 def test_alerts_fire_when_they_should_and_stay_silent_otherwise() -> None:
-    promtool = shutil.which("promtool") or shutil.which("promtool", path=Path(sys.executable).parent)
+    promtool = find_program("promtool")
     if promtool is None:
         pytest.skip("there is no promtool (scripts/setup.sh fetches one): the rules were not run")
     ran = subprocess.run(
