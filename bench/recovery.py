@@ -21,10 +21,10 @@ from rich.table import Table
 from bench.deploying import deployed
 from bench.measuring import SyncProbe, cpu_seconds, load
 from bench.memory import fill
-from bench.returning import LogTail
 from bench.scratch import add_directory, run_on_disk
 from lockstep.core.errors import LockstepError
 from tests.integration.cluster import Deployment
+from tests.integration.log_tail import LogTail
 
 SET, QUEUE = "bench", "deep"
 CREDIT = 5000

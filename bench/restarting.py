@@ -9,28 +9,27 @@ import argparse
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.deploying import deployed
 from bench.measuring import load
-from bench.returning import LogTail
 from bench.scratch import add_directory, run_on_disk
 from lockstep.core.errors import LockstepError
+from tests.integration.backlog import fill
 from tests.integration.cluster import Deployment
+from tests.integration.log_tail import LogTail
 
 SET, QUEUE, PROBE = "bench", "deep", "probe"
 GAP_SECONDS_MAX = 2.0
 IN_SYNC_SECONDS_MAX = 900.0
 PROBE_SECONDS = 0.02
 """Between two publishes."""
-UNCONFIRMED_MAX = 50
 _EVENTS = ("loaded", "subscribed", "memory_whole", "promoted", "serving", "lease_lost", "whole_snapshot")
 
 
@@ -92,7 +91,10 @@ async def main(messages: int, batch: int, queues: int, scratch: Path) -> int:
     gaps: list[float] = []
     async with deployed(scratch, sets={SET: ["B1", "B2", "B3"]}) as (deployment, _):
         begin = time.monotonic()
-        await _fill(deployment, messages, batch, queues)
+        async with deployment.client() as client, client.session() as session:
+            await session.declare_queue(PROBE, set_name=SET)
+            names = [f"{QUEUE}-{number}" for number in range(queues)]
+            await fill(session, SET, names, [b"p" * 100] * batch, messages)
         console.print(f"filled in {time.monotonic() - begin:.0f} s, load {load():.1f}")
         async with probing(deployment) as probe:
             await asyncio.sleep(2)
@@ -109,39 +111,13 @@ async def main(messages: int, batch: int, queues: int, scratch: Path) -> int:
     return 0 if max(gaps) <= GAP_SECONDS_MAX else 1
 
 
-async def _fill(deployment: Deployment, messages: int, batch: int, queues: int) -> None:
-    """A batch to each queue in turn."""
-    async with deployment.client() as client, client.session() as session:
-        room = asyncio.Semaphore(UNCONFIRMED_MAX)
-
-        async def at_most(work: Coroutine[Any, Any, object]) -> None:
-            try:
-                await work
-            finally:
-                room.release()
-
-        names = [f"{QUEUE}-{number}" for number in range(queues)]
-        async with asyncio.TaskGroup() as declaring:
-            for name in (PROBE, *names):
-                await room.acquire()
-                declaring.create_task(at_most(session.declare_queue(name, set_name=SET)))
-        async with asyncio.TaskGroup() as publishing:
-            for first, name in zip(range(0, messages, batch), cycle(names), strict=False):
-                await room.acquire()
-                bodies = [b"p" * 100] * min(batch, messages - first)
-                publishing.create_task(at_most(session.publish(name, bodies)))
-
-
 async def _restart(
     console: Console, deployment: Deployment, probe: Probe, victims: Sequence[str]
 ) -> tuple[list[str], float]:
     brokers = deployment.cluster.brokers
     tails = {name: LogTail(local.broker.log) for name, local in brokers.items()}
     begin = time.time()
-    await asyncio.gather(*(brokers[name].broker.kill() for name in victims))
-    await asyncio.gather(*(brokers[name].store.kill() for name in victims))
-    await asyncio.gather(*(deployment.cluster.start_store(name) for name in victims))
-    await asyncio.gather(*(deployment.cluster.start_broker(name) for name in victims))
+    await deployment.kill_and_start(victims)
     await deployment.until_in_sync(3, seconds=IN_SYNC_SECONDS_MAX)
     in_sync = time.time() - begin
     await asyncio.sleep(5)

@@ -10,13 +10,11 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 
 from tests.integration.cluster import Deployment
+from tests.integration.log_tail import LogTail
 
 JOIN_SECONDS_MAX = 60.0
-_EVENT = re.compile(r"^(\S+) \S+ \S+ (?:\S+=\S+ )*?event=(.*)$")
 _STEPS = {
     "replica_created": "process started",
     "loaded": "disk loaded",
@@ -34,22 +32,6 @@ class Returned:
     seconds: float
     steps: Mapping[str, float]
     """Seconds from the start at which each of `STEPS` was reached; of those that happened."""
-
-
-class LogTail:
-    """What a process writes into its log from now on."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._begin = path.stat().st_size
-
-    def events(self) -> list[tuple[float, str]]:
-        """(Unix time, event with its details) of each line that has one, so far."""
-        with self._path.open("rb") as log:
-            log.seek(self._begin)
-            lines = log.read().decode(errors="replace").splitlines()
-        found = [match for line in lines if (match := _EVENT.match(line))]
-        return [(datetime.fromisoformat(match[1]).timestamp(), match[2]) for match in found]
 
 
 async def remove(deployment: Deployment, name: str, members_left: int, *, is_disk_lost: bool) -> None:

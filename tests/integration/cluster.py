@@ -88,6 +88,14 @@ class Deployment:
             assert time.monotonic() < deadline, f"replicas of {set_name} do not meet: {replicas}"
             await asyncio.sleep(0.1)
 
+    async def kill_and_start(self, names: Sequence[str]) -> None:
+        """Brokers with their stores by SIGKILL, and all of them again at once; they are not in sync yet."""
+        brokers = [self[name] for name in names]
+        await asyncio.gather(*(one.broker.kill() for one in brokers))
+        await asyncio.gather(*(one.store.kill() for one in brokers))
+        await asyncio.gather(*(self.cluster.start_store(name) for name in names))
+        await asyncio.gather(*(self.cluster.start_broker(name) for name in names))
+
     def store_addresses(self, set_name: str) -> dict[str, str]:
         """Of the stores of a set's brokers."""
         return {name: self.cluster.store_addresses[name] for name in SETS[set_name]}
