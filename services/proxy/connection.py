@@ -53,6 +53,14 @@ _FEW = 32
 """Transfers, outcomes and flows between two places where a step may end: some hundred microseconds."""
 _PIECE_BYTES = 32 * 1024
 """Of input, the same: frames of which nothing is told, as empty ones, take some milliseconds."""
+_ENDS = (
+    Event.CONNECTION_REMOTE_CLOSE,
+    Event.SESSION_REMOTE_CLOSE,
+    Event.LINK_REMOTE_CLOSE,
+    Event.LINK_REMOTE_DETACH,
+)
+_REASON_CHARACTERS_MAX = 300
+"""Of what a client says with an error, in the log."""
 _BEGUN_LATE_MAX = 1_000
 """Sessions and links that a client may begin behind our close: the engine keeps them until the end, and then lets go of all of
 them at once. Nobody else has as many under way."""
@@ -103,6 +111,7 @@ class AmqpConnection:
             Event.LINK_REMOTE_DETACH: self._links.link_closed,
             Event.LINK_REMOTE_CLOSE: self._links.link_closed,
         }
+        self._has_told_of_error = False
         worker.traffic.logins += 1
         self._tick()
 
@@ -328,10 +337,20 @@ class AmqpConnection:
         if handler is None or (self._is_closed and event.type is not Event.CONNECTION_REMOTE_CLOSE):
             return None
         try:
+            if event.type in _ENDS:
+                self._hear_reason(event.context)
             return handler(event)
         except UNREADABLE as error:
             self.unreadable(error)
             return None
+
+    def _hear_reason(self, ended: Any) -> None:
+        """Why the client ends a link, a session or the connection: the first error that it tells of has a line."""
+        reason = ended.remote_condition
+        if reason is not None and not self._has_told_of_error:
+            self._has_told_of_error = True
+            said = f"{reason.name}: {reason.description or ''}"[:_REASON_CHARACTERS_MAX]
+            _log.warning("peer=%s event=client_error of=%s %s", self.peer, type(ended).__name__.lower(), said)
 
     def unreadable(self, error: BaseException) -> None:
         """The client has sent a field that cannot be read."""

@@ -123,6 +123,7 @@ def _say_node(ours: Terminus, address: str | None) -> None:
     """
     ours.durability = Terminus.NONDURABLE
     ours.expiry_policy = Terminus.EXPIRE_WITH_LINK
+    ours.timeout = 0
     known = sorted(capabilities_of(ours) & _NODE_CAPABILITIES)
     ours.capabilities.clear()
     if known:

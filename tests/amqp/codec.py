@@ -221,7 +221,14 @@ PERFORMATIVES: dict[str, tuple[int, tuple[str, ...]]] = {
     "modified": (0x27, ("delivery_failed", "undeliverable_here", "message_annotations")),
     "error": (0x1D, ("condition", "description", "info")),
     "header": (0x70, ("durable", "priority", "ttl", "first_acquirer", "delivery_count")),
-    "properties": (0x73, ("message_id", "user_id", "to")),
+    "properties": (
+        0x73,
+        (
+            *("message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type"),
+            *("content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence"),
+            "reply_to_group_id",
+        ),
+    ),
 }
 """Name -> descriptor and fields, of performatives and of the other composite types that they carry."""
 _NAMES = {code: name for name, (code, _) in PERFORMATIVES.items()}
