@@ -556,7 +556,7 @@ class PrimaryCore:
                 self._stay_alone()
         if not (self.stopped or works):
             self._aftermath.settle()
-            if context.letters.ready and not works:
+            if context.letters.ready and not (works or self.is_leaving):
                 move_waiting(context)
                 if not works:
                     self._aftermath.settle()

@@ -18,7 +18,8 @@ class PrimarySettings:
     A frame holds whole commands, and has to pass every stream (`FRAME_BYTES_MAX`)."""
     message_queues_max: int = 10_000
     """Queues that one message may go to. They are looked through in one step when it comes, for half a microsecond each; what it
-    does to them goes in pieces, between which the set does nothing else, for some microseconds each on every replica."""
+    does to them goes in pieces, between which the set does nothing else, for some microseconds each on every replica. A dead
+    letter goes to so many of its targets, those that were declared first: nobody can refuse it."""
     name_bytes_max: int = 255
     """Of queues, exchanges and keys, those of messages too: AMQP's short string. So no key or pattern has more than 128 words."""
     binding_arguments_bytes_max: int = 4096

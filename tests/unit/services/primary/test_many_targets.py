@@ -622,6 +622,25 @@ def test_dead_letters_that_wait_are_offered_to_nobody_and_found_by_a_successor(
     successor.check_log()
 
 
+def test_a_primary_that_leaves_does_not_go_on_with_dead_letters_before(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, 500)
+    fail(client, 12)
+    while rig.core.is_alone:
+        wake(rig)
+    left = rig.state.queues.by_name["from"].length
+    rig.perform(rig.core.prepare_to_leave(rig.now))
+    rig.boottime_ms += 50
+    wake(rig)
+    assert rig.core.may_leave and rig.state.queues.by_name["from"].length == left > 0
+    rig.perform(rig.core.stay(rig.now))
+    rig.pass_time(50)
+    while rig.wakes:
+        wake(rig)
+    assert rig.bodies("from") == [] and len(rig.bodies("q499")) == 12
+    rig.check_log()
+
+
 @pytest.mark.parametrize("disposition", [Disposition.REJECT, Disposition.FAIL])
 def test_a_key_of_dead_letters_is_compared_with_many_patterns_in_turns(
     disposition: int, monkeypatch: pytest.MonkeyPatch
