@@ -50,6 +50,9 @@ class CuttableLink:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
+    def overhear(self, connection: object, data: bytes) -> None:
+        """A client says this on one of its connections; for whoever wants to know."""
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
@@ -65,6 +68,8 @@ class CuttableLink:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
+                if not is_answers:
+                    self.overhear(source, data)
                 if not (is_answers and self._is_swallowing):
                     sink.write(data)
                     await sink.drain()
