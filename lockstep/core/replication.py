@@ -46,7 +46,8 @@ class Subscribe(ReplicationMessage, frozen=True):
     epochs: EpochStarts
     """(epoch, first index) of its log, for finding where the logs agree."""
     commit_index: LogIndex
-    """The highest that this disk knows; above the new primary's log end it makes the primary give up (R5, R10)."""
+    """The highest that this replica knows, or has in a snapshot, which it cannot cut either: of a disk that the map names that is
+    committed, too. Above the new primary's log end it makes the primary give up (R5, R10)."""
     is_memory_whole: bool
     """Its memory holds all state, the non-durable too, at `applied` (R12). False after a restart."""
     applied: LogIndex

@@ -142,7 +142,8 @@ class SetOpened(StoreAnswer, frozen=True):
     """(epoch, first index) ascending; empty for an empty set. The last one's epoch is that of `log_end`."""
     snapshot_index: LogIndex
     commit_index: LogIndex
-    """Highest commit index that this disk knows: from frames, from AppendFrames as remembered, from the snapshot."""
+    """Highest commit index that this disk knows: from frames, from AppendFrames as remembered, from a snapshot that it has
+    made itself. One that it was sent may reach beyond it."""
     highest_epoch: Epoch
     map_bytes: bytes
     map_revision: int

@@ -25,9 +25,6 @@ class HeldLog:
     """First index -> (header, durable part)."""
     claimed: int = 0
     """Highest commit index that it was held to."""
-    unproven_snapshot: int = 0
-    """Index of a snapshot that it installed and that nobody has called committed yet; 0: none. Until then what it calls committed
-    is only what it cannot cut any more."""
 
     def add(self, header: FrameHeader, durable: bytes) -> None:
         first = header.first
@@ -79,14 +76,15 @@ class CommittedLog:
                 )
         return header
 
-    def install(self, held: HeldLog, index: LogIndex, epochs: EpochStarts, reigns: Reigns) -> None:
+    def install(self, held: HeldLog, index: LogIndex, epochs: EpochStarts, reigns: Reigns) -> bool:
         """The holder of `held` took a snapshot at `index`, whose log has these epochs from these indexes on, by these reigns.
+        Answers whether that is beyond what anybody has called committed.
 
         It stands for the frames that it was made of: what of them nobody has called committed yet, its holder may.
         """
         held.clear()
         held.claimed = min(index, self.end)
-        held.unproven_snapshot = index if index > self.end else 0
+        is_beyond = index > self.end
         first, known = self.end + 1, dict(reigns)
         while first <= index:
             place = bisect_right(epochs, first, key=lambda pair: pair[1]) - 1
@@ -97,10 +95,11 @@ class CommittedLog:
             header = decode_header(durable)
             held.add(header, durable)
             first = header.last + 1
+        return is_beyond
 
     def claim(self, held: HeldLog, commit_index: int) -> None:
         """The holder of `held` called everything up to `commit_index` committed."""
-        if commit_index <= held.claimed or held.unproven_snapshot:
+        if commit_index <= held.claimed:
             return
         place = bisect_right(held.firsts, held.claimed)
         while place < len(held.firsts):

@@ -13,6 +13,7 @@ from lockstep.core.inputs import AnyInput, BackupSaid, PrimarySaid, StoreSaid
 from lockstep.core.replication import Frames, HandedOver, Refuse
 from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, Truncate
 from lockstep.core.transaction_states import TransactionState
+from services.backup.core.backup_memory import BackupState
 from tests.simulation import branch_points
 from tests.simulation.attachments_owed import AttachmentsOwed
 from tests.simulation.checkers.record import ReplicaView
@@ -92,9 +93,7 @@ class Observer:
                 self._primary_claims(process, effect.set_name, effect.message.commit_index)
 
     def _primary_claims(self, process: "Broker", set_name: SetName, commit_index: LogIndex) -> None:
-        held = self._held_by(process, set_name)
-        held.unproven_snapshot = 0  # Whoever leads was in sync: every disk of its set holds that much.
-        self.logs[set_name].claim(held, commit_index)
+        self.logs[set_name].claim(self._held_by(process, set_name), commit_index)
 
     def told_client(self, process: "Broker", effect: TellClient) -> None:
         """A client is told something under a lease. After a successor has done so, a deposed primary may not (R6, P8)."""
@@ -136,9 +135,6 @@ class Observer:
         log = self.logs[given.set_name]
         for durable, transient in message.frames:
             log.seen(durable, transient)
-        held = self._held_by(process, given.set_name)
-        if held.unproven_snapshot and message.commit_index >= held.unproven_snapshot:
-            held.unproven_snapshot = 0
 
     def _told_store(self, process: "Broker", effect: TellStore) -> None:
         request = effect.request
@@ -158,8 +154,7 @@ class Observer:
             self._held_by(process, effect.set_name).cut(request.after)
         elif isinstance(request, BeginInstall):
             held = self._held_by(process, effect.set_name)
-            self.logs[effect.set_name].install(held, request.index, request.epochs, request.reigns)
-            if held.unproven_snapshot:
+            if self.logs[effect.set_name].install(held, request.index, request.epochs, request.reigns):
                 self._world.branches.reach("snapshot beyond the commit index")
 
     def _check_size(self, frame: Frame) -> None:
@@ -198,11 +193,20 @@ class Observer:
             if not process.is_alive:
                 continue
             for set_name in self._world.set_names:
+                self._claims(process, set_name)
                 view = view_of(process, set_name, self._world.loop.now_us, is_hashed)
                 if view is not None and self._is_committed(process, view):
                     self.views.append(view)
 
+    def _claims(self, process: "Broker", set_name: SetName) -> None:
+        """What a replica that takes part shows to readers of events and in its status is called committed, too (R11)."""
+        held, replica = self._held.get((process.broker, set_name)), process.replicas.get(set_name)
+        if held is None or replica is None:
+            return
+        if replica.backup is not None and replica.backup.state is BackupState.FOLLOWING:
+            self.logs[set_name].claim(held, replica.commit_index)
+
     def _is_committed(self, process: "Broker", view: ReplicaView) -> bool:
         """Only what this process itself was held to: a state beyond it may be a suffix."""
         held = self._held.get((process.broker, view.set_name))
-        return held is not None and not held.unproven_snapshot and view.applied <= held.claimed
+        return held is not None and view.applied <= held.claimed

@@ -83,6 +83,8 @@ class BackupMemory:
         """Of the own disk, once it was told."""
         self.durable_end = LogIndex(0)
         """Up to here the disk has what agrees with the primary's log."""
+        self.uncuttable = LogIndex(0)
+        """Up to here the disk cannot be cut: it knew that so much is committed when it was opened, or has it in its snapshot."""
         self.is_installing = False
         """A whole snapshot is on its way to the disk: the store owes no frame yet."""
         self.is_reserve_low = False

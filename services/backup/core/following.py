@@ -69,7 +69,7 @@ class Following:
             memory.retry_ms = now.boottime_ms + self._settings.retry_ms
             return
         memory.state = BackupState.SUBSCRIBING
-        commit_index = max(memory.copy.commit_index, memory.opened.commit_index)
+        commit_index = max(memory.copy.commit_index, memory.uncuttable)
         is_ours = standing is LogStanding.OURS
         memory.effects.append(
             self._words.subscribe(
@@ -129,7 +129,7 @@ class Following:
         if accepted.is_snapshot_whole:
             memory.note("whole snapshot", f"at {accepted.snapshot_index}")
             memory.lose()
-            memory.durable_end = LogIndex(0)
+            memory.durable_end = memory.uncuttable = LogIndex(0)
             memory.is_installing = True
             memory.effects.append(self._store.begin_install(accepted))
         elif accepted.agreed < memory.copy.log_end:

@@ -73,8 +73,8 @@ class Joining:
         yield from self._state.take_apart()
 
     def whole_copy(self) -> LogCopy:
-        """The memory of a newcomer that got everything."""
+        """The memory of a newcomer that got everything. How much of that is committed it hears behind it (R11)."""
         settings = self._settings
         return LogCopy(
-            self._state, self.snapshot_index, settings.retained_bytes_max, settings.resident_body_bytes_max
+            self._state, LogIndex(0), settings.retained_bytes_max, settings.resident_body_bytes_max
         )

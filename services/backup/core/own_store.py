@@ -124,6 +124,7 @@ class OwnStore:
                 self._load(self.loading)
             case Installed() if memory.state is not BackupState.OPENING:
                 memory.is_installing = False
+                memory.uncuttable = answer.log_end
                 self._durable(answer.log_end, now)
             case ItemsInstalled():
                 self._following.part_taken(now)
@@ -184,6 +185,7 @@ class OwnStore:
             memory.note("new disk", f"{opened.disk}: the memory is dropped")
             memory.drop()
         memory.durable_end = opened.log_end
+        memory.uncuttable = max(opened.commit_index, opened.snapshot_index)
         self._watch.took(now)
         memory.is_installing = False
         if memory.copy is None:
@@ -202,7 +204,7 @@ class OwnStore:
         agreed = agreement(copy.outline(), opened.outline)
         frames = copy.frames_after(agreed)
         first = frames[0].header.first if frames else LogIndex(copy.log_end + 1)
-        if agreed < opened.commit_index or first > agreed + 1:
+        if agreed < memory.uncuttable or first > agreed + 1:
             memory.note("reload", f"disk ends at {opened.log_end}, memory at {copy.log_end}, agreed {agreed}")
             memory.drop()
             self._opened(opened, now)

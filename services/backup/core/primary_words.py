@@ -57,8 +57,8 @@ class PrimaryWords:
         is_ours: bool,
         now: Now,
     ) -> OpenSubscription:
-        """Open the next stream; `commit_index` is the highest that memory and disk know. Without `is_ours` the log is told as an
-        empty one: that of the primary is not to be compared with it.
+        """Open the next stream; `commit_index` is the highest that memory and disk know, or cannot cut. Without `is_ours` the log
+        is told as an empty one: that of the primary is not to be compared with it.
         """
         self.stream += 1
         self._silent_from_ms = self._said_ms = now.boottime_ms

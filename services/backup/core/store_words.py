@@ -40,6 +40,7 @@ class StoreWords:
         return self._tell(Truncate(*self._head, after))
 
     def begin_install(self, accepted: SubscriptionAccepted) -> TellStore:
+        self.told_commit = LogIndex(0)
         return self._tell(
             BeginInstall(
                 *self._head, accepted.snapshot_index, accepted.epochs, accepted.time_ms, accepted.reigns

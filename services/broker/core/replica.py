@@ -577,6 +577,8 @@ class Replica:
             self._effects.append(DropLeaseKey(self.set_name, holder))
             return
         self._note("promoted", f"epoch {won.target.epoch}" + (" restarted" if won.is_restarted else ""))
+        # Nobody comes into the set before all of it has what the snapshot of the newcomer holds (R8).
+        backup.copy.learn(backup.memory.uncuttable)
         self._effects += backup.end()
         self.backup = None
         self._facts.trust_generation()

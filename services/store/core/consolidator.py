@@ -329,7 +329,11 @@ class Consolidator(StateListener):
             if segment.number >= first_segment and segment.spans_from
         )
         epochs, reigns = tuple(state.epochs.entries), state.epochs.reigns
-        meta = SnapshotMeta(state.applied, epochs, state.time_ms, first_segment, owed, spans, reigns)
+        before = the.snapshot
+        is_installed = before is not None and before.is_installed and before.index == state.applied
+        meta = SnapshotMeta(
+            state.applied, epochs, state.time_ms, first_segment, owed, spans, reigns, is_installed
+        )
         yield (SnapshotWrite(batch.puts, batch.deletes, encode_meta(meta)),)
         self._unflushed_items += count
         the.snapshot = meta

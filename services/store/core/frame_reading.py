@@ -32,7 +32,8 @@ def read_frames(
     """Answer with one chunk; what is left of the request waits for its next turn. `journal`: the set's, which is open."""
     # The first turn decides where the last one ends: a log that grows is not run after.
     until = the.commit_index
-    to = request.to_index or until
+    # What lies in a snapshot is not here, however much of that is known to be committed.
+    to = request.to_index or max(until, LogIndex(journal.lowest - 1))
     index, left_bytes = LogIndex((request.from_index or journal.lowest) - 1), request.bytes_max
     if index < to:
         if index + 1 < journal.lowest:

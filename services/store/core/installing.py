@@ -54,7 +54,12 @@ def begin_install(the: StoredSet, stream: int, request: BeginInstall) -> Procedu
     the.commit_reached = the.acknowledged_end = the.flushed_index = LogIndex(0)
     the.spare, the.number_max = None, first
     the.snapshot = SnapshotMeta(
-        request.index, request.epochs, TimeMs(request.time_ms), first, reigns=request.reigns
+        request.index,
+        request.epochs,
+        TimeMs(request.time_ms),
+        first,
+        reigns=request.reigns,
+        is_installed=True,
     )
     the.is_snapshot_known = True
 
@@ -79,11 +84,12 @@ def end_install(the: StoredSet, stream: int, request: EndInstall) -> Procedure[N
     snapshot = the.snapshot
     yield (SnapshotWrite((), (), encode_meta(snapshot)), SnapshotFlush())
     yield from write_meta(
-        the, mark="", commit_index=snapshot.index, first_segment=snapshot.first_segment, seals=()
+        the, mark="", commit_index=LogIndex(0), first_segment=snapshot.first_segment, seals=()
     )
     epochs = EpochTable(snapshot.epochs, snapshot.reigns)
     the.journal = Journal(snapshot.index, epochs, snapshot.time_ms, snapshot.first_segment)
-    the.commit_told, the.flushed_index, the.phase = snapshot.index, LogIndex(snapshot.index), Phase.OPEN
+    # How much of it is committed the primary tells behind it: it may reach beyond that (R11).
+    the.commit_told, the.flushed_index, the.phase = LogIndex(0), LogIndex(snapshot.index), Phase.OPEN
     the.reply(stream, Installed(request.set_name, request.epoch, request.incarnation, snapshot.index))
 
 

@@ -79,6 +79,8 @@ class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
     """(number, spans_from) of the chain's segments in which transactions ended up to `index`."""
     reigns: Reigns = ()
     """Of `epochs`, as far as they are known."""
+    is_installed: bool = False
+    """A primary has sent it as it is: that all of it is committed does not follow from that it is here (R8)."""
 
 
 class BadMeta(ValueError):

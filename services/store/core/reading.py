@@ -100,6 +100,10 @@ def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Pr
         text = "the snapshot is another one than that of the first items: read it again"
         reader.refuse(the, ErrorCode.UNAVAILABLE, text)
         return
+    if scan.index > the.commit_index:
+        text = f"the snapshot is at {scan.index}, and {the.commit_index} is known to be committed"
+        reader.refuse(the, ErrorCode.UNAVAILABLE, text)
+        return
     items, is_last = yield from scan.some(the.limits.chunk_bytes)
     if reader.stream in the.closed_streams:
         return

@@ -59,7 +59,8 @@ def recover(meta: SetMeta, unreadable: Unreadable, scan_bytes: int) -> Procedure
     epochs = EpochTable(snapshot.epochs, snapshot.reigns) if snapshot else EpochTable()
     owed = _owed_that_are_there(snapshot, sizes) if snapshot else []
     journal = Journal(base, epochs, snapshot.time_ms if snapshot else TimeMs(0), first, owed)
-    found = Recovered(journal, snapshot, max(meta.commit_index, base), number_max, damage, not damage)
+    committed = base if snapshot and not snapshot.is_installed else LogIndex(0)
+    found = Recovered(journal, snapshot, max(meta.commit_index, committed), number_max, damage, not damage)
     if damage:
         return found  # without the snapshot there is no state, however good the frames behind it are
     try:

@@ -34,7 +34,8 @@ class SurveySet(ReaderRequest):
 @dataclass(frozen=True, slots=True)
 class ReadItems(ReaderRequest):
     """Snapshot items in key order from `from_key` on. Answered with `ItemsRead`, any number of times; the last says so. All are
-    of one state: refused with UNAVAILABLE when the snapshot was written to before the last was read.
+    of one state: refused with UNAVAILABLE when the snapshot was written to before the last was read, and while not all of it is
+    known to be committed.
     """
 
     from_key: bytes

@@ -228,7 +228,7 @@ class MemoryStore:
                 assert self._installing is not None, "an installation was begun"
                 self.snapshot_index, self.snapshot_epochs = self._installing.index, self._installing.epochs
                 self.snapshot_reigns = self._installing.reigns
-                self.commit_index, self._installing = self.snapshot_index, None
+                self.commit_index, self._installing = LogIndex(0), None
                 return [Installed(*head, self.log_end)]
             case RememberMap():
                 self.map_bytes, self.map_revision = request.map_bytes, request.revision

@@ -254,6 +254,31 @@ def test_a_whole_snapshot_replaces_disk_and_memory() -> None:
     assert len(bench.core.copy.state.sessions.by_key) == 1
 
 
+def test_a_newcomer_calls_committed_what_its_primary_calls_so() -> None:
+    """Its snapshot may reach beyond that (R8, R11), in memory as on disk."""
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4)))
+    assert bench.core.copy is not None
+    known = []
+    for told in (None, log(5, 6, commit=2), log(7, 7, commit=6)):
+        if told is not None:
+            bench.hear(told)
+        bench.feed(Tick(SET))
+        known.append((bench.core.copy.commit_index, bench.store.commit_index))
+    assert known == [(0, 0), (2, 2), (6, 6)]
+    assert bench.core.copy.state.applied == 6
+
+
+def test_what_a_disk_knew_before_it_was_sent_a_snapshot_says_nothing_of_what_it_has() -> None:
+    """Its log was given up (R7): who counts on what it knew waits for it, or stops."""
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 9), commit=9))
+    assert bench.subscriptions()[-1].commit_index == 9
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4)), log(5, 5, commit=4))
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    bench.pass_ms(1_000)
+    assert (bench.subscriptions()[-1].log_end, bench.subscriptions()[-1].commit_index) == (5, 4)
+
+
 def test_each_part_of_a_snapshot_is_acknowledged_without_counting_for_anything() -> None:
     bench = BackupBench(MemoryStore("disk-b"))
     bench.hear(accepted(0, snapshot_index=4, is_whole=True))

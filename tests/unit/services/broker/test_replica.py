@@ -43,7 +43,7 @@ from lockstep.core.replication import Acknowledge, Frames, HandedOver, Subscribe
 from lockstep.core.requests import AttachSession
 from lockstep.core.server_messages import AttachRefused
 from lockstep.core.stamps import NO_STAMPS, Stamp
-from lockstep.core.store_protocol import RememberMap, StoreRefused
+from lockstep.core.store_protocol import RememberMap, StateItem, StoreRefused
 from services.backup.core.backup_memory import BackupState
 from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
 from services.broker.core.parting import Parting
@@ -53,6 +53,7 @@ from tests.unit.services.replicas import (
     MemoryStore,
     ReplicaBench,
     at,
+    copy_of,
     entry,
     frame,
     frames,
@@ -123,6 +124,23 @@ def test_a_restarted_member_waits_for_one_that_kept_its_memory() -> None:
     bench.see_presences(member("b", 1))
     (asked,) = bench.wanted(PromoteSelf)
     assert asked.presences == (("b", "b.1", 5), ("c", "", 0))
+
+
+def test_what_a_member_joined_with_is_committed_when_it_is_promoted() -> None:
+    """R8: nobody comes into the set before all of it has what its snapshot holds, whether he heard of that or not."""
+    store = MemoryStore("disk-a")
+    store.snapshot_index, store.snapshot_epochs = LogIndex(5), ((Epoch(1), LogIndex(1)),)
+    state = copy_of(*frames(1, 1, 5), commit=5).state
+    store.items = [StateItem(item.key, item.value, item.is_durable) for item in state.items()]
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.feed(seen(entry(1, OLD, B, min_in_sync=2), 10))
+    assert bench.replica.commit_index == 0
+    bench.see_presences()
+    bench.see_key(None)
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.primary is not None
+    assert bench.replica.commit_index == 5
 
 
 def test_a_promotion_in_doubt_is_confirmed_by_the_entry_that_it_wrote() -> None:

@@ -79,13 +79,53 @@ def test_an_installed_snapshot_is_the_set() -> None:
     assert (opened.log_end, opened.snapshot_index, opened.commit_index, opened.disk) == (
         51,
         50,
-        50,
+        0,
         first.disk,
     )
     assert (opened.epochs, opened.reigns) == (((1, 1),), ((1, 7),))
     items, frames, _ = rig.load(2)
     assert items == {item.key: item.value for item in items_at(50)}
     assert frames == [content_frame(51)]
+
+
+def test_a_snapshot_that_was_sent_is_committed_as_far_as_the_primary_says() -> None:
+    """It may reach beyond that (R8); who reads hears of nothing that may still be lost (R11)."""
+    rig = StoreRig()
+    rig.open()
+    for request in installation(50):
+        rig.ask(request)  # type: ignore[arg-type]
+    assert known_of(rig) == (0, None)
+    rig.tell_commit(30, epoch=2)
+    rig.run()
+    assert known_of(rig) == (30, None)
+    rig.feed(Tick())
+    rig.run()
+    rig.crash()
+    rig.open(2)
+    assert known_of(rig) == (30, None)
+    rig.tell_commit(50, epoch=2)
+    rig.run()
+    assert known_of(rig) == (50, 50)
+
+
+def known_of(rig: StoreRig) -> tuple[int, int | None]:
+    """The commit index, and the index of the snapshot that readers are shown."""
+    (answer, *_) = rig.ask_reader(ReadItems(SET, Epoch(2), b""))
+    shown = answer.snapshot_index if isinstance(answer, ItemsRead) else None
+    return rig.core.status()[0].commit_index, shown
+
+
+def test_what_is_consolidated_behind_a_snapshot_that_was_sent_is_committed() -> None:
+    rig = StoreRig()
+    rig.open()
+    for request in installation(50):
+        rig.ask(request)  # type: ignore[arg-type]
+    for index in range(51, 200):
+        rig.append_ok(content_frame(index), epoch=2, commit=index)
+    assert rig.core.status()[0].snapshot_index > 50
+    rig.crash()
+    opened = rig.open(2)
+    assert opened.commit_index >= opened.snapshot_index > 50
 
 
 def test_reigns_outlive_the_frames_that_told_them() -> None:
