@@ -9,15 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from lockstep.core.apply_messages import release
-from lockstep.core.apply_transactions import give_back, gone, queues_of, remember_undone, remove, undoing_cost
+from lockstep.core.apply_transactions import (
+    give_back,
+    gone,
+    parts_to_undo,
+    queues_of,
+    remember_undone,
+    remove,
+    undoing_cost,
+)
 from lockstep.core.apply_wiring import delete_exchange, delete_queue
 from lockstep.core.ids import Epoch, LogIndex, QueueId
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import DequeueReason, EpochBegins, RollbackReason
 from lockstep.core.reply import DONE, Reply
 from lockstep.core.transaction_states import TransactionState
-from lockstep.core.tx_buffer import TxBuffer
+from lockstep.core.tx_buffer import DequeueOperation, Operation, TxBuffer
 
 if TYPE_CHECKING:
     from lockstep.core.exchanges import Binding
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
 GIVEN_BACK_IN_ONE = 500
-"""Operations of one transaction that are given back in one step."""
+"""Operations of one transaction that are given back in one step, and messages of one that has accepted more."""
 _TRANSACTION_COST = 8
 """Of aborting one, beside its operations."""
 _SESSION_COST = 2
@@ -68,14 +78,30 @@ def _abort_open(state: SetState, index: LogIndex) -> Iterator[int]:
 
 def _give_back_all(state: SetState, buffer: TxBuffer) -> Iterator[int]:
     """What a transaction that is aborted holds."""
-    while operations := buffer.operations[-GIVEN_BACK_IN_ONE:]:
-        del buffer.operations[-GIVEN_BACK_IN_ONE:]
+    while buffer.operations:
+        operations, cost = _take_last(state, buffer)
         unlocked = give_back(state, buffer, operations)
         if state.listener is not None:
             for queue, positions in unlocked:
                 state.tell(state.listener.unlocked, queue, positions)
         gone(state, buffer, operations)
-        yield sum(map(undoing_cost, operations))
+        yield cost
+
+
+def _take_last(state: SetState, buffer: TxBuffer) -> tuple[list[Operation], int]:
+    """The last operations of a buffer, which they leave, as many as are given back in one step, and what that costs. Of one that
+    accepted many messages the first ones stay there.
+    """
+    operations, taken, cost = buffer.operations, list[Operation](), 0
+    while operations and cost < 2 * GIVEN_BACK_IN_ONE:
+        last = operations.pop()
+        if isinstance(last, DequeueOperation) and len(last.positions) > GIVEN_BACK_IN_ONE:
+            operations.append(replace(last, positions=last.positions[:-GIVEN_BACK_IN_ONE]))
+            last = replace(last, positions=last.positions[-GIVEN_BACK_IN_ONE:])
+        taken.append(last)
+        cost += undoing_cost(state, buffer, last)
+    taken.reverse()
+    return taken, cost
 
 
 def _drop_transients(state: SetState) -> Iterator[int]:
@@ -112,14 +138,14 @@ def _drop_transients_of(state: SetState, buffer: TxBuffer) -> Iterator[int]:
     yield 1 + len(buffer.operations) // 4
     if not lost:
         return
-    for begin in range(0, len(lost), GIVEN_BACK_IN_ONE):
-        operations = lost[begin : begin + GIVEN_BACK_IN_ONE]
+    for operations, cost in parts_to_undo(state, buffer, lost):
         give_back(state, buffer, operations)
-        yield sum(map(undoing_cost, operations))
+        yield cost
     touched: set[QueueId] = set()
     for operation in buffer.operations:
-        touched.update(queues_of(state, operation))
-        yield 1
+        names = queues_of(state, buffer, operation)
+        touched.update(names)
+        yield len(names)
     state.transactions.retouch(buffer, touched)
 
 

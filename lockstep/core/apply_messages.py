@@ -57,6 +57,10 @@ SHARES_AT_ONCE = 1000
 """What a record publishes goes to so many queues in one step; to more in several."""
 SHARES_IN_ONE = 250
 """Of these, in one."""
+PLACES_A_QUEUE = 3
+"""Places in queues cost as much as one queue more, where each is looked at: those of messages that are alike are one range."""
+FEW_MESSAGES = 32
+"""So many of one record that go to one queue cost no more than a record does."""
 POSITIONS_A_QUEUE = 8
 """Messages that a record takes out, or counts, cost as much as one queue more that a publish goes to."""
 MOVED_AS_TARGETS = 2
@@ -98,6 +102,19 @@ def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None 
         )
         for queue, numbers in places.items()
     ]
+
+
+def places_of(shares: Sequence[Share]) -> int:
+    """How many places a batch gets, if each of them is looked at: messages have priorities, or go to other queues each."""
+    if not shares or (shares[0].places is None and shares[0].levels is None):
+        return 0
+    return sum([share.length for share in shares])
+
+
+def spread_of(shares: Sequence[Share], messages: Sequence[Content] | PackedMessages) -> int:
+    """What a batch costs beside its record, in queues (`SetState.spread`)."""
+    looked_at = 0 if isinstance(messages, PackedMessages) else max(len(messages), places_of(shares))
+    return max(len(shares) - 1, 0) + looked_at // PLACES_A_QUEUE
 
 
 def _total_size(shares: Sequence[Share], messages: Sequence[Content] | PackedMessages) -> int:
@@ -201,6 +218,13 @@ def reserve(state: SetState, shares: Sequence[Share], sign: int) -> None:
             queue.reserved_bytes += sign * share.size
 
 
+def reserve_in_steps(state: SetState, shares: Sequence[Share], sign: int) -> Iterator[int]:
+    """The same of many shares, in steps that say what they cost (`Pieces`)."""
+    for begin in range(0, len(shares), SHARES_IN_ONE):
+        reserve(state, shares[begin : begin + SHARES_IN_ONE], sign)
+        yield SHARES_IN_ONE // 4
+
+
 def apply_publish(
     state: SetState, index: LogIndex, epoch: Epoch, record: Publish | PackedPublish, is_durable: bool
 ) -> Reply:
@@ -213,9 +237,12 @@ def apply_publish(
         if buffer is None:
             return refused(state.outcome(record.transaction))
         shares = shares_of(messages, record.alike)
-        if len(shares) > 1:
-            state.spread += len(shares) - 1
-        reserve(state, shares, 1)
+        if len(shares) > 1 or len(ids) > FEW_MESSAGES:
+            state.spread += spread_of(shares, messages)
+        if len(shares) > SHARES_AT_ONCE:
+            state.do(reserve_in_steps(state, shares, 1))
+        else:
+            reserve(state, shares, 1)
         size = _total_size(shares, messages)
         state.contents.add(ids, messages, int(is_durable), int(not is_durable), size)
         buffer.touched.update([share.queue for share in shares])
@@ -251,8 +278,8 @@ def publish_at_once(
     is_durable: bool,
 ) -> Batches:
     """Put messages, which no transaction holds, into those of their queues that there are; answers what each queue got."""
-    if len(shares) > 1:
-        state.spread += len(shares) - 1
+    if len(shares) > 1 or len(ids) > FEW_MESSAGES:
+        state.spread += spread_of(shares, messages)
     batches, references = enqueue(state, shares, positions, ids, is_durable)
     if batches:
         _keep(state, references, shares, ids, messages)

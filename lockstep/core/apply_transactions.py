@@ -6,7 +6,9 @@ alone: a `prepare` of a transaction whose records were all transient is recorded
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -17,8 +19,10 @@ from lockstep.core.apply_messages import (
     SHARES_AT_ONCE,
     enqueue,
     enqueue_in_steps,
+    places_of,
     release,
     reserve,
+    reserve_in_steps,
     shares_in,
 )
 from lockstep.core.ids import (
@@ -73,6 +77,8 @@ if TYPE_CHECKING:
 
 ENDED_IN_ONE = 500
 """Messages that a transaction has accepted, or published one by one, that leave or come, or are given back, in one step."""
+TOLD_TOGETHER = 8
+"""Positions of one queue that are put together at the cost of telling of one queue more."""
 _ORDINAL = attrgetter("ordinal")
 _ASKED_FOR = (RollbackReason.CLIENT, RollbackReason.COORDINATOR, RollbackReason.ROLLBACK_ONLY)
 """Reasons of rollbacks that answer whoever knows the xid."""
@@ -190,7 +196,6 @@ def _ending(state: SetState, index: LogIndex, buffer: TxBuffer, outcome: Outcome
     _removed(state, buffer)
     tell_outcome(state, buffer.key, outcome)
     if state.unfinished is not None or len(buffer.operations) > ENDED_IN_ONE:
-        yield from emptied(buffer.shares)
         yield from _let_go_of_operations(buffer)
 
 
@@ -224,7 +229,8 @@ class Effects:
     def __init__(self, state: SetState) -> None:
         self._state = state
         self._dequeued: dict[tuple[int, int], tuple[Queue, list[QueuePosition]]] = {}
-        self._enqueued: dict[int, tuple[Queue, list[QueuePosition]]] = {}
+        self._enqueued: dict[int, tuple[Queue, list[Sequence[QueuePosition]]]] = {}
+        """As they came: there may be very many positions, and few ranges."""
 
     def dequeue(
         self, queue: Queue, positions: Sequence[QueuePosition], reason: int, is_durable: bool
@@ -239,7 +245,7 @@ class Effects:
         """Messages were put there."""
         if self._state.listener is not None:
             for queue, positions in batches:
-                self._enqueued.setdefault(queue.id, (queue, []))[1].extend(positions)
+                self._enqueued.setdefault(queue.id, (queue, []))[1].append(positions)
 
     def tell(self, key: TransactionKey) -> None:
         """Tell the listener, if there is one, behind the record that is being applied."""
@@ -254,10 +260,20 @@ class Effects:
         for (_, reason), (queue, positions) in self._dequeued.items():
             if positions:
                 state.tell(state.listener.dequeued, queue, positions, reason, key)
-        for told, (queue, positions) in enumerate(self._enqueued.values(), 1):
-            state.tell(state.listener.enqueued, queue, positions)
-            if told % ENDED_IN_ONE == 0:
-                yield ENDED_IN_ONE // 4
+        told, enqueued = 0, self._enqueued
+        self._enqueued = {}
+        for queue_id in list(enqueued):
+            queue, parts = enqueued.pop(queue_id)  # There may be very many parts in all.
+            if len(parts) == 1:
+                state.tell(state.listener.enqueued, queue, parts[0])
+                told += 1
+            else:
+                together = list(chain.from_iterable(parts))
+                state.tell(state.listener.enqueued, queue, together)
+                told += 1 + len(together) // TOLD_TOGETHER
+            if told >= ENDED_IN_ONE:
+                yield told
+                told = 0
 
 
 def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator[int]:
@@ -277,9 +293,7 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator
     contents = state.contents
     for shares, places, ids, is_durable in _published(state, index, buffer, publishes):
         if len(shares) > SHARES_AT_ONCE:
-            for begin in range(0, len(shares), ENDED_IN_ONE):
-                reserve(state, shares[begin : begin + ENDED_IN_ONE], -1)
-                yield ENDED_IN_ONE // 4
+            yield from reserve_in_steps(state, shares, -1)
             batches, references = yield from enqueue_in_steps(state, shares, places, ids, is_durable)
         else:
             reserve(state, shares, -1)
@@ -298,33 +312,52 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> Iterator
                 yield ENDED_IN_ONE // 2
         else:
             effects.enqueued(batches)
-            yield cost + QUEUE_COST * (len(shares) - 1)
+            yield cost + QUEUE_COST * (len(shares) - 1) + places_of(shares)
     yield from effects.tell_in_steps(buffer.key)
 
 
 def _give_back_counted(state: SetState, buffer: TxBuffer) -> Iterator[int]:
     """A transaction is rolled back: what it had locked has been delivered once more."""
     unlocked: dict[int, tuple[Queue, list[QueuePosition]]] = {}
-    for part in parts_of(buffer.operations, buffer.shares):
+    for part, cost in parts_to_undo(state, buffer, buffer.operations):
         for queue, positions in give_back(state, buffer, part, is_counted=True):
             unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
-        yield sum([undoing_cost(each) + _more_queues(buffer.shares, each) // 2 for each in part])
+        yield cost
     if state.listener is not None:
         for queue, positions in unlocked.values():
             state.tell(state.listener.unlocked, queue, sorted(positions))
 
 
-def _more_queues(known: Mapping[LogIndex, Sequence[Share]], operation: Operation) -> int:
-    """For how many queues more than one an operation publishes, if it is known."""
-    return max(0, len(known.get(operation.index, ())) - 1)
+def parts_to_undo(
+    state: SetState, buffer: TxBuffer, operations: Sequence[Operation]
+) -> Iterator[tuple[Sequence[Operation], int]]:
+    """Operations in their order, as many at a time as are given back in one step, and what that costs."""
+    for part in parts_of(operations, partial(_more_queues, state, buffer)):
+        yield part, sum([undoing_cost(state, buffer, each) for each in part])
+
+
+def undoing_cost(state: SetState, buffer: TxBuffer, operation: Operation) -> int:
+    """Of giving it back."""
+    if isinstance(operation, DequeueOperation):
+        return 2 * len(operation.positions)
+    contents = operation.count // 4 if operation.is_durable else 2 * operation.count
+    return 2 + contents + _more_queues(state, buffer, operation) // 2
+
+
+def _more_queues(state: SetState, buffer: TxBuffer, operation: PublishOperation) -> int:
+    """For how many queues more than one an operation publishes. What is found again for that is kept until it is given back."""
+    shares = buffer.shares.get(operation.index)
+    if shares is None:
+        shares = buffer.shares[operation.index] = shares_in(state, buffer, operation)
+    return max(0, len(shares) - 1)
 
 
 def parts_of(
-    operations: Sequence[Operation], known: Mapping[LogIndex, Sequence[Share]] | None = None
+    operations: Sequence[Operation], more_queues: Callable[[PublishOperation], int] | None = None
 ) -> Iterator[Sequence[Operation]]:
     """Operations in their order, a few at a time; one that accepts many messages is as many as there have to be.
 
-    `known`: the shares of those that publish, where each of them takes its time.
+    `more_queues`: for how many more than one an operation publishes, where each of them takes its time.
     """
     part: list[Operation] = []
     accepted = 0
@@ -338,21 +371,14 @@ def parts_of(
             if len(positions) < len(operation.positions):
                 operation = msgspec.structs.replace(operation, positions=positions)
             accepted += len(positions)
-        elif known:
-            accepted += _more_queues(known, operation)
+        elif more_queues is not None:
+            accepted += more_queues(operation)
         part.append(operation)
         if accepted >= ENDED_IN_ONE or len(part) >= 2 * ENDED_IN_ONE:
             yield part
             part, accepted = [], 0
     if part:
         yield part
-
-
-def undoing_cost(operation: Operation) -> int:
-    """Of giving it back."""
-    return (
-        2 * len(operation.positions) if isinstance(operation, DequeueOperation) else 2 + operation.count // 4
-    )
 
 
 def _together(dequeues: Sequence[DequeueOperation]) -> Iterator[DequeueOperation]:
@@ -387,9 +413,8 @@ def _published(
     queue, is_durable = QueueId(-1), False
     alone: list[PublishOperation] = []
     shares_alone: list[Share] = []
-    known = buffer.shares
     for given in publishes:
-        shares = known.get(given.index) or shares_in(state, buffer, given)
+        shares = buffer.shares.pop(given.index, None) or shares_in(state, buffer, given)
         is_alone = given.count == len(shares) == 1
         is_more = is_alone and len(alone) < ENDED_IN_ONE
         if alone and not (is_more and shares[0].queue == queue and given.is_durable == is_durable):
@@ -442,9 +467,8 @@ def _give_back_published(state: SetState, buffer: TxBuffer, publishes: Sequence[
     """The room and the contents of publishes; those that came one by one are released together."""
     room: dict[QueueId, tuple[int, int]] = {}
     alone: tuple[list[MessageId], list[MessageId]] = [], []
-    known = buffer.shares
     for given in publishes:
-        for share in known.get(given.index) or shares_in(state, buffer, given):
+        for share in buffer.shares.pop(given.index, None) or shares_in(state, buffer, given):
             length, size = room.get(share.queue, (0, 0))
             room[share.queue] = length + share.length, size + share.size
         if given.count == 1:
@@ -457,11 +481,11 @@ def _give_back_published(state: SetState, buffer: TxBuffer, publishes: Sequence[
             state.contents.release(alone[is_durable], is_durable)
 
 
-def queues_of(state: SetState, operation: Operation) -> list[QueueId]:
+def queues_of(state: SetState, buffer: TxBuffer, operation: Operation) -> list[QueueId]:
     """Queues that an operation names."""
     if isinstance(operation, DequeueOperation):
         return [operation.queue]
-    return [queue for message in state.contents.of(operation.message_ids) for queue in message.queues]
+    return [share.queue for share in shares_in(state, buffer, operation)]
 
 
 def remove(state: SetState, buffer: TxBuffer) -> None:

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from lockstep.core.apply_messages import SHARES_AT_ONCE, ids_of, publish_at_once, shares_of
+from lockstep.core.apply_messages import (
+    FEW_MESSAGES,
+    SHARES_AT_ONCE,
+    ids_of,
+    publish_at_once,
+    shares_of,
+    spread_of,
+)
 from lockstep.core.apply_transactions import Effects, said_of_commit, tell_outcome
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, TransactionKey, positions_from
 from lockstep.core.outcomes import Outcome
@@ -27,6 +34,8 @@ AppliedAt = tuple[LogIndex, AppliedRecord, bool]
 _PUBLISHES = (PackedPublish, Publish)
 _OPERATIONS = (PackedPublish, Dequeue)
 _BY_ORDINAL = itemgetter(0, 1)
+SPREAD_WHOLE = 1000
+"""What several publishes may cost, in queues, that are applied in one."""
 
 
 def stretch(records: Sequence[AppliedAt], begin: int) -> tuple[int, bool]:
@@ -50,7 +59,7 @@ def stretch(records: Sequence[AppliedAt], begin: int) -> tuple[int, bool]:
 def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> list[int] | None:
     """Apply the operations of a transaction and its commit; answers the value that each record says to its command, if any.
     None, and nothing is done: it is to be applied record by record, for it is a branch, has done more before or has ended, or it
-    publishes to many queues.
+    publishes to many queues, or at many places.
     """
     index, prepare, _ = records[-1]
     assert isinstance(prepare, Prepare)
@@ -62,6 +71,7 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
     values: list[int] = []
     dequeues: list[tuple[Dequeue, bool]] = []
     publishes: list[tuple[int, LogIndex, Sequence[Message] | PackedMessages, list[Share], bool]] = []
+    spread = 0
     for at, record, is_durable in records[:-1]:
         if isinstance(record, Dequeue):
             dequeues.append((record, is_durable))
@@ -70,8 +80,10 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
         assert isinstance(record, _PUBLISHES)
         messages = messages_of(record)
         shares = shares_of(messages, record.alike) if messages else []
-        if len(shares) > SHARES_AT_ONCE:
-            return None
+        if len(shares) > 1 or len(messages) > FEW_MESSAGES:
+            spread += spread_of(shares, messages)
+            if len(shares) > SHARES_AT_ONCE or (publishes and spread > SPREAD_WHOLE):
+                return None
         publishes.append((record.ordinal, at, messages, shares, is_durable))
         values.append(0 if record.command is None else sum([share.length for share in shares]))
     _begin(state, key)

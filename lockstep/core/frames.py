@@ -20,7 +20,7 @@ import google_crc32c
 import msgspec
 
 from lockstep.core.epoch_table import UNKNOWN_REIGN
-from lockstep.core.ids import Epoch, LogIndex, TimeMs
+from lockstep.core.ids import Epoch, LogIndex, QueueId, TimeMs
 from lockstep.core.records import AnyRecord, AppliedRecord, Message, PackedRecord, Publish
 
 MAGIC = b"LKSF"
@@ -38,6 +38,8 @@ _MUCH_BYTES = 4 << 20
 """A frame of so much has a command of so much, for others end where a command fills them."""
 _PIECE_BYTES_MIN = 64 << 10
 """A body from this size on is a piece of its own; its size takes four bytes then."""
+_QUEUES_MIN = 64
+"""So many queues that neighbours go to are a piece, which is made once."""
 _PUBLISH_TAG, _PUBLISH_FIELDS = Publish.__struct_config__.tag, Publish.__struct_fields__
 _MESSAGE_FIELDS = Message.__struct_fields__
 _CHECKED_BYTES = 128 << 10
@@ -145,13 +147,20 @@ def _pieces_of(records: Sequence[tuple[int, AnyRecord]]) -> Iterator[bytes]:
 
 def _pieces_of_messages(messages: Sequence[Message]) -> Iterator[bytes]:
     yield _array_head(len(messages))
+    queues: Sequence[QueueId] = ()
+    encoded_queues = b""
     for message in messages:
-        if len(message.body) < _PIECE_BYTES_MIN:
+        is_big = len(message.body) >= _PIECE_BYTES_MIN
+        if not is_big and len(message.queues) < _QUEUES_MIN:
             yield _ENCODER.encode(message)
             continue
         yield _array_head(len(_MESSAGE_FIELDS))
         for name in _MESSAGE_FIELDS:
-            if name == "body":
+            if name == "queues":
+                if message.queues is not queues:
+                    queues, encoded_queues = message.queues, _ENCODER.encode(message.queues)
+                yield encoded_queues
+            elif name == "body" and is_big:
                 yield b"\xc6" + len(message.body).to_bytes(4, "big")
                 yield message.body
             else:

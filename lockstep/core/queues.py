@@ -145,6 +145,15 @@ class Queue(QueueEntries):
         (content,) = self._contents.of(self.message_ids((position,)))
         return content.expires_ms
 
+    def ends_of(self, positions: Sequence[QueuePosition]) -> Iterator[tuple[QueuePosition, int]]:
+        """Those of these positions whose messages are there and expire, and when (TimeMs)."""
+        moved, contents = self.expiries, self._contents
+        for piece, ids in self.pieces(positions):
+            for position, content in zip(piece, contents.of(ids), strict=True):
+                expires_ms = moved.get(position, content.expires_ms) if moved.pages else content.expires_ms
+                if expires_ms:
+                    yield position, expires_ms
+
     def priority(self, position: QueuePosition) -> int:
         """The level of the message at a position; the default one if there is none."""
         return self.priorities.level(position) if self.priorities is not None else PRIORITY_DEFAULT

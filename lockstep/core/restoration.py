@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
-from lockstep.core.apply_messages import reserve, shares_in
+from lockstep.core.apply_messages import QUEUE_COST, reserve, shares_in, spread_of
 from lockstep.core.deaths import Deaths
 from lockstep.core.entry_runs import EntryRun
 from lockstep.core.exchanges import Binding, Exchange
@@ -394,7 +394,7 @@ class Restoration:
                 reserve(state, shares, 1)
                 if operation.index in fresh:
                     self._references.count(ids, operation.is_durable)
-                yield len(ids)
+                yield len(ids) + QUEUE_COST * spread_of(shares, ())
             if buffer.is_prepared:
                 state.transactions.note_prepared(buffer)
 

@@ -54,7 +54,7 @@ WHOLE_MAX = 200
 RECORD_COST = 6
 """In microseconds, about."""
 SPREAD_IN_ONE = 150
-"""Queues that publishes to several go to, behind which others have their turn."""
+"""What publishes to several queues cost, in queues, behind which others have their turn."""
 _ANSWERS = AcceptCommand, RejectCommand
 """They change nothing but what their session is told."""
 
@@ -96,8 +96,8 @@ class SetState:
         self.leave: Callable[[Iterator[int]], object] | None = None
         """Is given what goes on with that, where another one than who drives the state looks after it."""
         self.spread = 0
-        """To how many queues more than one publishes went, and as much for what records took out, counted or moved, since it
-        was counted what that takes."""
+        """To how many queues more than one publishes went, and as much for places that were looked at one by one, and for what
+        records took out, counted or moved, since it was counted what that takes."""
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.set_listener(listener)
 
@@ -130,36 +130,35 @@ class SetState:
         records = decode_packed(frame)
         epoch, count = header.epoch, len(records)
         self._observe(epoch, header.first)
-        place = begin = 0
+        place = begin = behind = 0
         while place < count:
-            if place - begin >= STEP_RECORDS:
-                yield RECORD_COST * (place - begin)
+            if place - begin >= STEP_RECORDS or self.spread >= SPREAD_IN_ONE:
+                yield RECORD_COST * (place - begin) + self.spread_cost()
                 begin = place
-            if between is not None:
-                between()
-            behind, is_whole = stretch(records, place)
-            part = records[place:behind]
-            if not (is_whole and behind - place <= WHOLE_MAX and self.apply_whole(epoch, part)):
-                for number, (index, record, is_durable) in enumerate(part, place):
-                    if number - begin >= STEP_RECORDS:
-                        yield RECORD_COST * (number - begin)
-                        begin = number
-                    if type(record) is EpochBegins and self.listener is None:
-                        # A state half-way through a frame is shown to nobody. Who listens hears of it by the record, as ever.
-                        yield from begin_epoch(self, index, record)
-                    self.apply(index, epoch, record, is_durable)
-                    if self.unfinished is not None:
-                        yield from self.finish_in_steps()
-                    if self.spread >= SPREAD_IN_ONE:
-                        yield self._spread_cost()
-            if self.spread >= SPREAD_IN_ONE:
-                yield self._spread_cost()
-            place = behind
+            if place == behind:
+                if between is not None:
+                    between()
+                behind, is_whole = stretch(records, place)
+                if (
+                    is_whole
+                    and behind - place <= WHOLE_MAX
+                    and self.apply_whole(epoch, records[place:behind])
+                ):
+                    place = behind
+                    continue
+            index, record, is_durable = records[place]
+            place += 1
+            if type(record) is EpochBegins and self.listener is None:
+                # A state half-way through a frame is shown to nobody. Who listens hears of it by the record, as ever.
+                yield from begin_epoch(self, index, record)
+            self.apply(index, epoch, record, is_durable)
+            if self.unfinished is not None:
+                yield from self.finish_in_steps()
         self.close_frame(header)
-        yield RECORD_COST * (count - begin)
+        yield RECORD_COST * (count - begin) + self.spread_cost()
 
-    def _spread_cost(self) -> int:
-        """Of what publishes did that went to several queues, since it was asked for last."""
+    def spread_cost(self) -> int:
+        """Of what `spread` has counted, since it was asked for last."""
         spread, self.spread = self.spread, 0
         return QUEUE_COST * spread
 
@@ -207,12 +206,15 @@ class SetState:
             cost += step
             if is_left and cost >= self.done_in_one:
                 self.unfinished = work
+                self.spread += cost // QUEUE_COST
                 if self.leave is not None:
                     self.leave(self.finish_in_steps())
                 return
 
     def finish_in_steps(self) -> Iterator[int]:
-        """Do what is `unfinished`, in steps that say what they cost (`Pieces`)."""
+        """Do what is `unfinished`, in steps that say what they cost (`Pieces`): first what was done of it already."""
+        if self.unfinished is not None:
+            yield self.spread_cost()
         while (work := self.unfinished) is not None:
             cost = next(work, None)
             if cost is not None:

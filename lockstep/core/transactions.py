@@ -123,7 +123,7 @@ class Transactions:
         while self.live:
             _, buffer = self.live.popitem()
             yield from emptied(buffer.operations, cost_of)
-            yield from emptied(buffer.shares)
+            yield from emptied(buffer.shares, length_of)
             yield 1
 
     def remove(self, buffer: TxBuffer) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from services.primary.core.client_streams import ClientStreams
 from services.primary.core.consuming import queue_deleted
 from services.primary.core.context import Context
-from services.primary.core.listener import WATCHED_IN_ONE, PrimaryListener
+from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.settling import give_back
 
+WATCHED_IN_ONE = 500
+"""Messages that came together and are begun to be watched in one step."""
 GIVEN_BACK_IN_ONE = 500
 """Messages that came back and are looked at in one step."""
 _RETURN_COST = 4

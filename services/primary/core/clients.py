@@ -142,7 +142,11 @@ class Clients:
         self._answer(stream, command)
 
     def _do(self, stream: ClientStream, command: AnyCommand, work: Iterator[int]) -> Iterator[int]:
-        yield from work
+        try:
+            yield from work
+        except Rejected as error:
+            self._reject(stream, command, error)
+            return
         self._answer(stream, command)
 
     def _answer(self, stream: ClientStream, command: AnyCommand) -> None:

@@ -101,9 +101,8 @@ class Expiry:
             self._watch(queue, positions, self._taken_to_ms)
 
     def _watch(self, queue: Queue, positions: Sequence[QueuePosition], until_ms: int | None = None) -> None:
-        for position in positions:
-            expires_ms = queue.expires_ms(position) if position in queue else 0
-            if expires_ms and (until_ms is None or expires_ms <= until_ms):
+        for position, expires_ms in queue.ends_of(positions):
+            if until_ms is None or expires_ms <= until_ms:
                 heappush(self._due, (expires_ms, queue.id, position))
 
     def _forget_gone(self, count: int) -> None:

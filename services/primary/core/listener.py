@@ -13,8 +13,8 @@ from lockstep.core.state_listener import StateListener
 from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import Consumer
 
-WATCHED_IN_ONE = 500
-"""Messages that came together and are begun to be watched in one step."""
+WATCHED_AT_ONCE = 8
+"""Messages that came together and are begun to be watched at once, for they may come to very many queues."""
 
 
 class PrimaryListener(StateListener):
@@ -40,7 +40,7 @@ class PrimaryListener(StateListener):
         self._figures.enqueued += len(positions)
         self._context.dispatch.appended(self._context.writer.log.end, queue.id)
         expiry = self._context.expiry
-        if len(positions) <= WATCHED_IN_ONE:
+        if len(positions) <= WATCHED_AT_ONCE:
             expiry.watch(queue, positions)
         elif expiry.is_expecting(queue):
             self.came.append((queue, positions))

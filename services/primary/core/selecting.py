@@ -29,8 +29,12 @@ STEPS_PER_CHAR = 15
 """What compiling takes for each character of a text."""
 COMPARED_MANY = 256
 """Comparing a key, or headers, with less (`ExchangeMatcher.compared`) takes nothing: it is a common one."""
+COMPARED_IN_ALL = 4096
+"""The same of all messages of a publish, each of which is compared by itself."""
 STEPS_PER_QUEUE = 40
 """What a publish that goes to many queues takes for each: about half of what that is, for it needs no rest as long as itself."""
+STEPS_PER_PLACE = 4
+"""The same for each place that such a publish gets in queues, if they are looked at one by one."""
 QUEUES_MANY = 64
 """A publish to fewer takes nothing: it is a common one."""
 SHARE_STEPS = 50_000
@@ -225,7 +229,7 @@ class Asking:
         else:
             if len(targets.certain) >= QUEUES_MANY:
                 self.check_share(now)
-            found = [targets.certain] * len(messages)
+            found = [self._as_before(targets.certain)] * len(messages)
             self._done += found
             self._place += len(found)
         self._targets = None
@@ -266,11 +270,17 @@ class Asking:
             if not chosen.issuperset(queues) and self._is_selected(text, properties, is_durable, now):
                 chosen.update(queues)
             self._asked += 1
-        found = tuple(sorted(chosen))
+        found = self._as_before(tuple(sorted(chosen)))
         self._chosen = None
         self._done.append(found)
         self._place += 1
         return found
+
+    def _as_before(self, found: QueueIds) -> QueueIds:
+        """The same queues as one object with those of the message before, if that goes to the same: who has many is compared with
+        others no more.
+        """
+        return self._done[-1] if self._done and self._done[-1] == found else found
 
     def check_share(self, now: Now) -> None:
         """Raises `LongSelection` if nothing is left of it."""

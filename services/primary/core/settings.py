@@ -12,7 +12,7 @@ class PrimarySettings:
     message_bytes_max: int = 32 * 1024 * 1024
     """Properties and body of one message: twice what users of other brokers expect to pass."""
     command_messages_max: int = 10_000
-    """Messages or positions in one command: one record, which every replica handles in one go."""
+    """Messages or positions in one command: one record, which every replica handles in one go, unless they go to many queues."""
     command_bytes_max: int = 64 * 1024 * 1024
     """Bytes that one command brings, and that the log gets of it: a content is there once for each kind of queue that it goes to.
     A frame holds whole commands, and has to pass every stream (`FRAME_BYTES_MAX`)."""

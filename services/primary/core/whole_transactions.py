@@ -5,16 +5,25 @@ be refused is refused by those who execute one. Each function appends the record
 before it appended anything that the command did.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.commands import CommitCommand, Disposition, PublishCommand, SettleCommand
 from lockstep.core.errors import Rejected
-from lockstep.core.ids import LogIndex, QueueId, SessionKey
+from lockstep.core.ids import LogIndex, QueueId, SessionKey, TransactionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import CommandRef, Dequeue, Prepare, RejectCommand, RollbackReason
+from services.primary.core.alone import LongCommand
 from services.primary.core.context import Context, Request
-from services.primary.core.publishing import Batch, admit, append_batch, only_run, take_operation
+from services.primary.core.publish_routes import Arriving, find
+from services.primary.core.publishing import (
+    Batch,
+    admit,
+    append_batch,
+    is_long,
+    only_run,
+    publish_in_steps,
+    take_operation,
+)
 from services.primary.core.removing import by_durability, evict
 from services.primary.core.selecting import LongSelection
 from services.primary.core.settling import SETTLED_IN_ONE, check_held
@@ -33,7 +42,7 @@ from services.primary.core.writer import WholeOperation
 def commit_with_last_publish(context: Context, request: Request, command: CommitCommand) -> None:
     """A commit, and right before it the publish that it brings. If that is refused the transaction is rolled back.
 
-    Where the publish is all that the transaction does, and goes to few queues, both are applied as a whole.
+    Where the publish is all that the transaction does, and is not long, both are applied as a whole. Raises `LongCommand`.
     """
     key, last = command.transaction, command.last_publish
     if last is None:
@@ -44,23 +53,43 @@ def commit_with_last_publish(context: Context, request: Request, command: Commit
     if fresh is None:
         open_tx(context, request.session, key)
     try:
-        batch = admit(context, last)
-        is_whole = fresh is not None and _is_one_step(batch)
+        arriving = find(context, last)
+        if is_long(context, arriving):
+            raise LongCommand(_commit_in_steps(context, request, command, last, arriving))
+        batch = admit(context, last, arriving)
+        is_whole = fresh is not None and len(batch.runs) == 1
         if fresh is not None and is_whole:
-            check_limits(context, key, fresh, len(batch.runs[0][1]), batch.bytes)
+            check_limits(context, key, fresh, len(batch.runs[0].messages), batch.bytes)
             progress = None
         else:
             progress = take_operation(context, request.session, last, batch)
     except Rejected as error:
-        context.note_refusal(error)
-        append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
-        context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
+        _roll_back(context, request, key, error)
         return
     if is_whole:
         _append_whole(context, request, command, [_published(last, 0, batch)], batch.queues)
     else:
         append_batch(context, Request(None, request.session), last, batch, progress)
         commit(context, request, command)
+
+
+def _commit_in_steps(
+    context: Context, request: Request, command: CommitCommand, last: PublishCommand, arriving: Arriving
+) -> Iterator[int]:
+    """The same in steps that say what they cost, one operation behind the other; nothing may come between."""
+    try:
+        yield from publish_in_steps(context, Request(None, request.session), last, arriving)
+    except Rejected as error:
+        _roll_back(context, request, command.transaction, error)
+    else:
+        commit(context, request, command)
+
+
+def _roll_back(context: Context, request: Request, key: TransactionKey, error: Rejected) -> None:
+    """The publish that the commit brings is refused."""
+    context.note_refusal(error)
+    append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
+    context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
 
 
 def commit_with_accepts(
@@ -96,12 +125,15 @@ def commit_with_accepts(
             taken_from.append(queue.id)
         ordinals, content_bytes = len(operations), 0
         if last is not None:
-            batch = admit(context, last)
-            if not _is_one_step(batch):
+            arriving = find(context, last)
+            if is_long(context, arriving):
+                return False
+            batch = admit(context, last, arriving)
+            if len(batch.runs) != 1:
                 return False
             operations.append(_published(last, ordinals, batch))
             touched.update({queue.id: queue for queue in batch.queues})
-            ordinals, content_bytes = ordinals + len(batch.runs[0][1]), batch.bytes
+            ordinals, content_bytes = ordinals + len(batch.runs[0].messages), batch.bytes
         check_limits(context, key, context.progress[key], ordinals, content_bytes)
     except (Rejected, LongSelection):
         return False
@@ -110,11 +142,6 @@ def commit_with_accepts(
     request = Request(CommandRef(session, command.number), session)
     _append_whole(context, request, command, operations, [touched[number] for number in sorted(touched)])
     return True
-
-
-def _is_one_step(batch: Batch) -> bool:
-    """Whether what it brings is one record, and its queues are as many as get theirs in one step."""
-    return len(batch.runs) == 1 and len(batch.queues) <= SHARES_AT_ONCE
 
 
 def _is_complete(accepts: Sequence[SettleCommand], command: CommitCommand) -> bool:

@@ -26,8 +26,8 @@ from lockstep.core.set_state import SetState
 from services.primary.core.observers import TransactionObserver, TransactionObserverFactory
 from services.primary.core.replication_log import ReplicationLog
 
-_POSITION_BYTES = 9
-"""What a record takes to name one position, at most."""
+NAME_BYTES = 9
+"""What a record takes to name one position, or one queue of one message, at most."""
 _NAMING = Annotate, Dequeue, Move, Requeue
 WholeOperation = tuple[Publish | Dequeue, bool, int]
 """A record, whether it is durable, and bytes of what its messages have."""
@@ -50,9 +50,12 @@ class Writer:
     def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
         """Append and apply one record; answers its index."""
         if type(record) is Publish:
-            content_bytes = size_of_all(record.messages)
+            messages = record.messages
+            content_bytes = size_of_all(messages)
+            if messages and len(messages[0].queues) > 1:
+                content_bytes += NAME_BYTES * sum([len(message.queues) for message in messages])
         elif isinstance(record, _NAMING):
-            content_bytes = _POSITION_BYTES * len(record.positions)
+            content_bytes = NAME_BYTES * len(record.positions)
         else:
             content_bytes = 0
         index = self.log.append(record, is_durable, content_bytes)

@@ -46,6 +46,7 @@ def is_encodable(record: AnyRecord) -> bool:
     return True
 
 
+SOME_QUEUES = tuple(map(QueueId, range(300, 500)))
 RECORDS = st.one_of([st.from_type(kind) for kind in KINDS]).filter(is_encodable)
 BATCHES = st.lists(st.tuples(RECORDS, st.booleans()), min_size=1, max_size=8)
 
@@ -74,6 +75,8 @@ def test_much_is_written_as_little_is() -> None:
         replace(big, body=b"y" * ((1 << 16) - 1)),
         *[small] * 20,
         replace(big, body=b"z" * (5 << 20)),
+        *[replace(each, queues=tuple(map(QueueId, range(200)))) for each in (small, big)],
+        *[replace(each, queues=SOME_QUEUES) for each in (small, big, small, small)],
     )
     alike = Alike((QueueId(1),), True, tuple(len(message.body) for message in messages))
     publish = Publish(CommandRef(SessionKey(9), 4), (LogIndex(3), Epoch(2)), 70_000, messages, alike)

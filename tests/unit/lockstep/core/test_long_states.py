@@ -242,6 +242,35 @@ def test_open_transactions_are_given_back_in_steps_that_look_at_few_operations()
     assert len(log.state.contents) == 0 and queue.reserved_length == 0
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_what_an_epoch_aborts_is_given_back_in_steps_that_look_at_few_queues_and_messages(
+    is_restored: bool,
+) -> None:
+    """Of few operations, each of which is for many queues, or accepts many messages."""
+    longest = []
+    for operations in (20, 60):
+        log = Log()
+        log.begin_epoch()
+        queues = tuple(log.queue(f"q{number}") for number in range(200))
+        log.publish(*(message(queues[:1], b"x"),) * 2 * GIVEN_BACK_IN_ONE)
+        log.publish(*(message(queues[:1], b"x"),) * GIVEN_BACK_IN_ONE * operations)
+        positions = queues[0].positions()
+        key = log.begin()
+        log.dequeue(queues[0], *positions, transaction=key)
+        for _ in range(operations):
+            log.publish(message(queues), transaction=key)
+        if is_restored:
+            state = SetState.from_items(SET, log.state.items())
+        else:
+            state = log.state
+        record = EpochBegins(None, Epoch(2), "broker", False)
+        calls = calls_by_step(begin_epoch(state, LogIndex(state.applied + 1), record))
+        longest.append(max(calls))
+        check_invariants(state)
+        assert not state.queues.by_name["q0"].locks and not state.queues.by_name["q7"].reserved_length
+    assert longest[1] <= 1.2 * longest[0]
+
+
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_transaction_of_single_operations_ends_by_queues_and_not_by_operations(is_committed: bool) -> None:
     calls = []

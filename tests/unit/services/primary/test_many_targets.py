@@ -105,9 +105,9 @@ def test_room_is_looked_for_in_as_many_queues_as_there_are(length_max: int, is_f
     Compared.times = 0
     if is_full:
         with pytest.raises(Rejected):
-            publishing._check_limits(queues, routed)
+            publishing._check_room(queues, routed)
     else:
-        publishing._check_limits(queues, routed)
+        publishing._check_room(queues, routed)
     assert Compared.times <= 2 * len(ids)
 
 
