@@ -217,7 +217,8 @@ class Coordinator:
             asked.generation,
             asked.participants,
             aim,
-            may_be_decided=is_commit and is_older,
+            # A list that it has to find first says more of that: by whom it was written.
+            may_be_decided=is_older and (is_commit or not asked.is_closed),
         )
         transaction.join(asked.request, now)
         transaction.begin(now, looks_first=asked.is_closed)

@@ -161,6 +161,7 @@ def test_a_silent_log_is_in_doubt_and_never_rolled_back() -> None:
 
 def test_a_rollback_of_several_is_decided_in_the_log() -> None:
     rig = Rig()
+    rig.feed(BeginAsked(RequestId(100), ID, TAG, 0))
     request = rig.rollback()
     (write,) = rig.waiting
     assert isinstance(write, WriteParticipants) and write.decision is Verdict.ABORT
@@ -926,6 +927,20 @@ def test_a_commit_that_may_have_been_decided_before_is_aborted_only_when_the_rol
     log.is_unattested = False
     second.pass_time(5_000)
     assert second.participants.verbs() == [Verb.ROLL_BACK] * 2
+
+
+def test_a_rollback_of_what_may_have_been_committed_is_decided_only_when_the_roll_was_answered() -> None:
+    """Its client was not told of the COMMIT, rolls back at another coordinator, and etcd has lost that COMMIT (history 26)."""
+    rig = Rig("C2", participants=Participants([Vote.COMMITTED, Vote.COMMITTED]))
+    rig.log.is_unattested = True
+    request = rig.rollback()
+    rig.pass_time(10_000)
+    assert rig.log.view(ID).decision is None and rig.participants.verbs() == [None, None]
+    rig.pass_time(LIMITS.doubt_ms)
+    assert rig.state(request) is State.UNDECIDED
+    rig.log.is_unattested = False
+    rig.pass_time(5_000)
+    assert rig.participants.verbs() == [Verb.ROLL_BACK] * 2
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known here", "younger than this process"])
