@@ -214,14 +214,15 @@ class BackupCore:
         return memory.take_effects()
 
     def end_by_fault(self) -> list[AnyEffect]:
-        """It has raised: the stream to the primary ends, and the memory is nobody's. The store is let know what is committed, for
-        all of that is to be read anew.
+        """It has raised: the stream to the primary ends, and the memory is nobody's. The store is let know what is committed of
+        the log that it has, for all of that is to be read anew. One that is being opened may have another: it missed a cut.
         """
         memory = self.memory
         memory.take_effects()
         memory.effects.append(self._words.close())
-        if memory.opened is not None and memory.copy is not None:
-            memory.effects.append(self._store.tell_committed(memory.copy.commit_index))
+        if memory.copy is not None and memory.state is not BackupState.OPENING:
+            committed = min(memory.copy.commit_index, memory.durable_end)
+            memory.effects.append(self._store.tell_committed(committed))
         self._store.stop_loading()
         memory.void_joining()
         memory.have(None)

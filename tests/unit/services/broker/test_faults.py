@@ -23,7 +23,7 @@ from lockstep.core.log_copy import CannotApply
 from lockstep.core.records import DeclareExchange
 from lockstep.core.replication import Frames, SnapshotChunk, SubscriptionAccepted, ToBackup
 from lockstep.core.requests import AttachSession
-from lockstep.core.store_protocol import StateItem
+from lockstep.core.store_protocol import SetOpened, StateItem, StoreAnswer
 from services.backup.core.backup_memory import BackupState
 from services.backup.core.faults import FORGOTTEN_MS, REST_MS, REST_MS_MAX, Faults
 from services.backup.core.follower import Follower
@@ -50,10 +50,16 @@ class FaultyBench(ReplicaBench):
 
     def __init__(self, store: MemoryStore) -> None:
         self.raised: list[Exception] = []
+        self.raises_over: type[StoreAnswer] | None = None
+        """It raises over the next answer of this kind, before it has heard it."""
         super().__init__(store)
 
     def feed(self, given: AnyInput) -> None:
         try:
+            answer, wanted = getattr(given, "answer", None), self.raises_over
+            if wanted is not None and isinstance(answer, wanted):
+                self.raises_over = None
+                raise ValueError(given)
             effects = self.replica.handle(given, self.now)
         except Exception as error:
             self.raised.append(error)
@@ -129,6 +135,29 @@ def test_a_frame_that_cannot_be_applied_and_is_on_the_disk_is_damage_and_is_name
     assert bench.store.disk == "disk-a", "the map has no member to spare yet"
     bench.feed(seen(entry(1, B), 11))
     assert bench.store.disk == "disk-a-1" and not bench.replica.is_disk_unusable
+
+
+def test_what_is_committed_is_not_said_to_a_store_that_may_have_missed_a_cut() -> None:
+    """Frame 3 of epoch 1 was given up: what another log has at that index is committed, and this disk has not got it."""
+    bench = FaultyBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=2))
+    bench.hold_lease(for_ms=600_000)
+    bench.see_key(str(B.incarnation))
+    bench.feed(seen(entry(2, B), 10))
+    bench.is_store_up = False
+    bench.hear(SubscriptionAccepted(SET, Epoch(2), LogIndex(2), LogIndex(0), False, (), 0))
+    third = frame(2, 3)
+    bench.hear(Frames(SET, Epoch(2), ((third.durable, third.transient),), LogIndex(3)))
+    bench.lose_store()
+    assert bench.replica.commit_index == 3 and bench.store.content()[-1] == (1, 3)
+    bench.raises_over = SetOpened
+    bench.find_store()
+    assert len(bench.raised) == 1 and bench.state() is None
+    assert bench.store.commit_index == 2
+    bench.pass_ms(2_000)
+    assert bench.wanted(OpenSubscription)[-1].subscribe.commit_index == 2
+    bench.hear(SubscriptionAccepted(SET, Epoch(2), LogIndex(2), LogIndex(0), False, (), 0))
+    bench.hear(Frames(SET, Epoch(2), ((third.durable, third.transient),), LogIndex(3)))
+    assert bench.store.content()[-1] == (2, 3), "it has the log of the others"
 
 
 def test_a_frame_that_is_no_frame_ends_the_stream_and_nothing_else() -> None:
