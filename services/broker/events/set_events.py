@@ -16,6 +16,7 @@ from lockstep.runtime.turns import in_turns
 from services.broker.core.events.blocks import BLOCK_EVENTS, Block, BlockCutter
 from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
 from services.broker.core.events.planning import Offset
+from services.broker.core.events.state_names import NamesGone
 from services.broker.events.batches import encode_batches
 from services.broker.events.block_cache import BlockCache, EncodedBlock
 from services.broker.events.kept_builders import KeptBuilders
@@ -166,7 +167,8 @@ class SetEvents:
     async def _read(
         self, after: LogIndex, until: LogIndex, with_content: bool, *, is_kept: bool
     ) -> EncodedBlock | None:
-        """Make blocks from `after` on, and keep them; answers the first, None if the store shows none that is committed.
+        """Make blocks from `after` on, and keep them; answers the first, None if the store shows none that is committed, or the
+        memory that has the names is dropped meanwhile.
 
         They end before a transaction that is not all there: whoever goes on from their end hears OUT_OF_RANGE, with the index
         behind it. So does whoever begins where names are not kept any more.
@@ -200,6 +202,8 @@ class SetEvents:
                         await asyncio.sleep(0)
                         if size >= READING_BYTES:
                             break
+        except NamesGone:
+            return first
         except ContentGone as gone:
             if first is not None:
                 return first

@@ -1,7 +1,9 @@
 """One set's events as a broker reads them from its own store's journal."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import islice
 
 import pytest
 
@@ -32,6 +34,8 @@ class JournalInMemory:
         self.frames_of_log = frames
         self.lowest = LogIndex(1)
         self.readings = 0
+        self.behind_frame: Callable[[], object] = lambda: None
+        """Called behind each frame that is read: whatever else the process does meanwhile."""
 
     async def frames(
         self, set_name: SetName, epoch: Epoch, after: LogIndex, until: LogIndex
@@ -43,6 +47,7 @@ class JournalInMemory:
         for frame in self.frames_of_log:
             if frame.header.last > after and frame.header.first <= until:
                 yield DecodedFrame.of(frame.durable)
+                self.behind_frame()
 
 
 class Rig:
@@ -138,6 +143,33 @@ async def test_a_replica_that_was_loaded_again_gives_the_names_of_what_came_sinc
     rig.log.flush()
     rig.loaded = None
     assert await rig.bodies(known, rig.end()) == [b"to it"]
+
+
+async def test_names_of_a_memory_that_is_taken_apart_while_it_is_read_are_asked_of_the_next_one() -> None:
+    """A reign that is over, or a whole snapshot in the place of a memory: the log goes on, and what is read of it, too."""
+    rig = Rig()
+    first, second = rig.log.queue("first"), rig.log.queue("second")
+    rig.log.flush()
+    start = rig.end()
+    for number in range(3):
+        rig.log.publish(message((first, second), b"%d" % number))
+        rig.log.flush()
+    end = rig.end()
+    exchanged = [b"0", b"0", b"1", b"1", b"2", b"2"]
+    for steps in range(1, 12):
+        again = Rig()
+        again.log, again.journal.frames_of_log = rig.log, rig.log.frames
+        old = durable_replay(rig.log.frames)
+        again.loaded = LoadedSet(old, old.applied, Epoch(1))
+        left = old.take_apart()
+
+        def take_apart(again: Rig = again, left: Iterator[int] = left, steps: int = steps) -> None:
+            again.loaded = None
+            deque(islice(left, steps), maxlen=0)
+
+        again.journal.behind_frame = take_apart
+        assert await again.bodies(start, end) == exchanged, f"after {steps} steps"
+        assert await again.bodies(start, end) == exchanged, "nor is anything else kept"
 
 
 async def test_what_another_log_had_there_is_not_given_from_memory() -> None:
