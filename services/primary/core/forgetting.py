@@ -41,12 +41,12 @@ class _Question:
 
     request: int
     floor: LogIndex
-    name_horizon_ms: int
-    """Behind it."""
     youngest_ms: int
     """When the youngest of their transactions was begun."""
     ahead: dict[TransactionKey, LogIndex]
     """As `BegunUpTo` has it."""
+    late_count: int
+    """As the outcomes had it: where that is another, more go with this floor than those that the log was asked of."""
     asked_ms: int
     """Or answered."""
 
@@ -91,17 +91,17 @@ class Forgetting:
         if floor <= outcomes.floor:
             return
         youngest_ms, ahead = used_names.begun_up_to(context, floor)
-        horizon_ms = max(used_names.horizon_ms(context), youngest_ms)
         if not youngest_ms:
-            self._forget(floor, horizon_ms, {}, ahead)
+            self._forget(floor, youngest_ms, {}, ahead)
             return
         if self._unanswered_since_ms is None:
             self._unanswered_since_ms = now.boottime_ms
         elif now.boottime_ms - self._unanswered_since_ms >= WAITED_MS:
             # And again, until it answers: it is asked all the same.
-            self._forget(floor, horizon_ms, {}, ahead)
+            self._forget(floor, youngest_ms, {}, ahead)
         self._last_request += 1
-        self._question = _Question(self._last_request, floor, horizon_ms, youngest_ms, ahead, now.boottime_ms)
+        late_count = outcomes.late_count
+        self._question = _Question(self._last_request, floor, youngest_ms, ahead, late_count, now.boottime_ms)
         context.effects.append(ListParticipants(context.state.set_name, self._last_request, youngest_ms))
 
     def heard(self, given: ParticipantsListed) -> None:
@@ -161,7 +161,9 @@ class Forgetting:
         """As far as there is room for what has to stay; what ended first has the room."""
         context, room = self._context, self._context.settings.outcomes_kept_max
         outcomes, now_ms = context.state.outcomes, context.now.boottime_ms
-        floor, horizon_ms = question.floor, question.name_horizon_ms
+        floor, youngest_ms = question.floor, question.youngest_ms
+        if outcomes.late_count != question.late_count:
+            return  # An operator has forgotten one meanwhile, and no horizon would tell of it: it is asked of that, too.
         kept = sorted(awaited, key=lambda key: (awaited[key], key))
         if len(kept) <= room:
             self._full_since_ms = None
@@ -170,14 +172,14 @@ class Forgetting:
                 self._full_since_ms = now_ms
             if now_ms - self._full_since_ms < WAITED_MS:
                 floor = LogIndex(awaited[kept[room]] - 1)
-                horizon_ms = max(used_names.horizon_ms(context), used_names.begun_up_to(context, floor)[0])
+                youngest_ms = used_names.begun_up_to(context, floor).youngest_ms
         if floor > outcomes.floor:
-            self._forget(floor, horizon_ms, {key: awaited[key] for key in kept[:room]}, question.ahead)
+            self._forget(floor, youngest_ms, {key: awaited[key] for key in kept[:room]}, question.ahead)
 
     def _forget(
         self,
         floor: LogIndex,
-        horizon_ms: int,
+        youngest_ms: int,
         awaited: dict[TransactionKey, LogIndex],
         ahead: dict[TransactionKey, LogIndex],
     ) -> None:
@@ -187,5 +189,7 @@ class Forgetting:
             room = self._context.settings.outcomes_kept_max - len(stays)
             more = sorted((index, key) for key, index in ahead.items() if index <= floor and key not in stays)
             stays.update(key for _, key in more[: max(0, room)])
+        # What an operator has forgotten while the log was asked, has moved the horizon, too: it does not fall again.
+        horizon_ms = max(used_names.horizon_ms(self._context), youngest_ms)
         record = ForgetOutcomes(None, floor, horizon_ms, tuple(sorted(stays)))
         self._forgot_at = self._context.writer.append(record, True)

@@ -153,6 +153,8 @@ class Rig:
         """Of prepared branches about their decisions; the test answers them."""
         self.logged: LoggedParticipants | None = LoggedParticipants()
         """What the decision log has; None: it does not answer."""
+        self.lists_asked: list[int] | None = None
+        """Requests for what it has, which the test answers; None: each is answered at once."""
         self.wakes: list[int] = []
         """When it was to be woken; the test does it."""
         self._inputs: deque[AnyInput] = deque()
@@ -325,6 +327,8 @@ class Rig:
                     self.notes.append(effect)
                 case AskDecision():
                     self.questions.append(effect)
+                case ListParticipants() if self.lists_asked is not None:
+                    self.lists_asked.append(effect.request)
                 case ListParticipants():
                     self._inputs.append(ParticipantsListed(SET, effect.request, self.logged))
                 case WakeAt():

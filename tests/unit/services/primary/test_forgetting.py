@@ -23,6 +23,7 @@ from lockstep.core.commands import (
 from lockstep.core.decision_log import LoggedParticipants, ParticipantsEntry
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
+from lockstep.core.inputs import ParticipantsListed
 from lockstep.core.xa import BranchState
 from services.primary.core.branches import find, state_of
 from services.primary.core.forgetting import WAITED_MS
@@ -257,3 +258,49 @@ def test_an_operator_forgets_what_a_clock_that_is_ahead_has_named_when_that_time
     client = rig.client()
     client.ok(ForgetBranchCommand(0, ahead))
     assert not begins_again(rig, ahead)
+
+
+def test_what_an_operator_forgets_while_the_log_is_asked_is_not_forgotten_with_what_it_was_asked_for() -> (
+    None
+):
+    """It is younger than those, and no horizon would tell of it; the log may have its COMMIT for another participant."""
+    rig = Rig(PrimarySettings(outcomes_max=1))
+    client = rig.client()
+    client.declare("q")
+    (_, old), (_, young) = named(1_000), named(2_000)
+    client.ok(SelectDtxCommand(0))
+    client.branch(young, publish("q", b"x"))
+    client.ok(PrepareBranchCommand(0, young))
+    client.ok(EndHeuristicallyCommand(0, young, True))
+    rig.lists_asked = []
+    end_branch(rig, old)
+    others_end(rig, client)
+    (request,) = rig.lists_asked
+    client.ok(ForgetBranchCommand(0, young))
+    rig.lists_asked = None
+    rig.feed(ParticipantsListed(SET, request, log_of()))
+    assert is_known(rig, young) and not begins_again(rig, young)
+    others_end(rig, client)
+    assert not is_known(rig, old) and not is_known(rig, young)
+    assert not begins_again(rig, young), "the horizon tells of it"
+
+
+def test_the_horizon_does_not_fall_with_an_answer_to_what_was_asked_before_it_rose() -> None:
+    rig = Rig(PrimarySettings(outcomes_max=1))
+    client = rig.client()
+    client.declare("q")
+    (_, old), (_, young) = named(1_000), named(2_000)
+    client.ok(SelectDtxCommand(0))
+    client.branch(young, publish("q", b"x"))
+    client.ok(PrepareBranchCommand(0, young))
+    client.ok(EndHeuristicallyCommand(0, young, True))
+    others_end(rig, client)
+    rig.lists_asked = []
+    end_branch(rig, old)
+    others_end(rig, client)
+    (request,) = rig.lists_asked
+    client.ok(ForgetBranchCommand(0, young))
+    assert not begins_again(rig, young)
+    rig.feed(ParticipantsListed(SET, request, log_of()))
+    assert not is_known(rig, old), "the floor has risen"
+    assert not begins_again(rig, young)
