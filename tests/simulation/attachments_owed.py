@@ -7,7 +7,7 @@ the parts of its own process that ask the set.
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lockstep.core.effects import AnyEffect, CloseClientStream, TellClient
+from lockstep.core.effects import AnyEffect, CloseClientStream, EndClientStreams, TellClient
 from lockstep.core.ids import BrokerId, SetName
 from lockstep.core.inputs import AnyInput, ClientSaid, ClientStreamClosed
 from lockstep.core.requests import AttachSession
@@ -42,6 +42,8 @@ class AttachmentsOwed:
         for effect in effects:
             if isinstance(effect, TellClient | CloseClientStream):
                 owed.discard(effect.stream)
+            elif isinstance(effect, EndClientStreams):
+                owed.clear()
         if owed and process.replicas[given.set_name].primary is None:
             text = f"{process.incarnation} leads {given.set_name} no more, and left its client streams {sorted(owed)} in silence"
             raise PromiseBroken("P7", text)

@@ -6,6 +6,7 @@ What it tells a client it drops, and the stream with it, when the lease ended me
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from lockstep.core.effects import (
@@ -58,6 +59,7 @@ from lockstep.core.replication import Refuse
 from services.broker.core.lease_keeper import LeaseTick, StoreAnswered
 from services.store.core.requests import ContentsRead, ReadContents
 from tests.simulation.broker_etcd import BrokerEtcd
+from tests.simulation.core_faults import CoreFault, kind_of
 from tests.simulation.giving_back import GivesBack
 from tests.simulation.hellos import ClientHello, StoreHello, StorePing, StorePong, SubscriptionHello
 from tests.simulation.loop import MS
@@ -127,7 +129,14 @@ class Broker(Process):
             more_follow = self._handled % GATHERED_EVERY == 0 and replica.is_serving
             led = replica.primary
             try:
-                effects = replica.handle(heard, self.clocks.now(), more_follow)
+                handle = partial(replica.handle, heard, self.clocks.now(), more_follow)
+                if self.world.core_faults.is_due(replica, heard):
+                    effects = self.world.core_faults.raise_over(replica, heard, handle)
+                else:
+                    effects = handle()
+            except CoreFault:
+                self.world.trace(given.set_name, f"{self.name}: a core fault over {kind_of(given)}")
+                effects = replica.end_by_fault(RuntimeError("drawn"), self.clocks.now())
             except Exception as error:
                 if not self.world.expects_faults:
                     raise

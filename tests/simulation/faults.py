@@ -19,11 +19,13 @@ class Faults(ProcessFaults, EtcdFaults, StorageFaults):
         if ETCD_SET_BACK in self._world.options.faults:
             self._world.backups.start()
         self._next()
+        self._world.core_faults.start()
 
     def heal(self) -> None:
         """Stop all faults and repair everything."""
         world = self._world
         self._is_active = False
+        world.core_faults.heal()
         world.trace(None, "healed")
         world.network.heal()
         if not world.etcd.is_up:

@@ -54,6 +54,7 @@ def _draw_handed_over(seed: int) -> Options:
     return replace(
         drawn,
         faults=(HAND_OVER,),
+        core_fault_gap_us=0,
         visit_gap_us=0,
         has_subscriber=False,
         network=NetworkOptions(delay_us=drawn.network.delay_us),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.coordinator.core.settings import CoordinatorLimits
+from tests.simulation.core_faults import draw_core_faults
 from tests.simulation.etcd import EtcdOptions
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.network import NetworkOptions
@@ -93,6 +94,8 @@ class Options:
     """Mean time between two clients that come and leave in the middle of something; 0: none."""
     fault_gap_us: int = 4 * SECOND
     """Mean time between faults."""
+    core_fault_gap_us: int = 0
+    """Mean time between two faults of cores; 0: none."""
     faults: tuple[str, ...] = FAULT_KINDS
     lease_seconds: int = 3
     supervisor_revokes: bool = False
@@ -185,6 +188,7 @@ def draw(seed: int) -> Options:
         think_us=random.choice((2500, 3000)) * MS,
         visit_gap_us=random.choice((4, 8)) * SECOND,
         fault_gap_us=random.choice((2, 4, 6)) * SECOND,
+        core_fault_gap_us=draw_core_faults(seed),
         faults=kinds,
         lease_seconds=random.choice((2, 3, 3, 4)),
         supervisor_revokes=random.random() < 0.5,

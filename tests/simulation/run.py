@@ -228,7 +228,7 @@ def summarise(world: World, report: Report) -> None:
         totals["distributed transactions told committed"] += State.COMMITTED in mine.told
         totals["distributed transactions told rolled back"] += State.ROLLED_BACK in mine.told
     totals["faults"] = sum(world.faults.counts.values())
-    report.faults = world.faults.counts
+    report.faults = world.faults.counts + world.core_faults.counts
     report.branches = world.branches.counts
     report.simulated_us, report.events = world.loop.now_us, world.loop.events
     report.digest = digest(world)

@@ -20,6 +20,7 @@ from tests.simulation.broker import Broker
 from tests.simulation.client import Client, ClientSession
 from tests.simulation.clocks import Clocks
 from tests.simulation.coordinators import Coordinators
+from tests.simulation.core_faults import CoreFaults
 from tests.simulation.disk import VirtualDisk
 from tests.simulation.disk_faults import DiskFaults
 from tests.simulation.etcd import Etcd
@@ -76,6 +77,7 @@ class World:
         self.disk_faults = DiskFaults(self)
         self.observer = Observer(self)
         self.faults = Faults(self)
+        self.core_faults = CoreFaults(self)
         self.brokers: dict[BrokerId, Broker] = {}
         self.stores: dict[BrokerId, Store] = {}
         self.clients: list[Client] = []

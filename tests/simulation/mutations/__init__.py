@@ -33,11 +33,11 @@ class Mutation:
 
     def options(self, seed: int) -> Options:
         """A seed's options for this mutation; all bodies fit into memory, nobody chooses, is owed events or sends with
-        priorities, no open stream hears of candidates, no set goes back to its first broker by itself, no steps are tiny, and
-        nothing rare happens, as when the recorded seeds were found."""
+        priorities, no open stream hears of candidates, no set goes back to its first broker by itself, no steps are tiny, no core
+        raises, and nothing rare happens, as when the recorded seeds were found."""
         options = self.draw(seed)
         options.resident_bytes_max = 0
-        options.give_back_ms = 0
+        options.give_back_ms = options.core_fault_gap_us = 0
         options.tiny_steps = {}
         options.has_choosers = options.has_subscriber = options.tells_candidates = False
         options.has_priorities = options.is_minimum_all = False
