@@ -147,7 +147,7 @@ def _pieces_of(records: Sequence[tuple[int, AnyRecord]]) -> Iterator[bytes]:
 
 def _pieces_of_messages(messages: Sequence[Message]) -> Iterator[bytes]:
     yield _array_head(len(messages))
-    queues: Sequence[QueueId] = ()
+    queues: Sequence[QueueId] | None = None
     encoded_queues = b""
     for message in messages:
         is_big = len(message.body) >= _PIECE_BYTES_MIN

@@ -70,6 +70,7 @@ def test_much_is_written_as_little_is() -> None:
     big = Message((QueueId(1), QueueId(300)), b"properties", b"x" * (1 << 16), 7, True, 9)
     small = Message((QueueId(1),), b"", b"small")
     messages = (
+        replace(big, queues=()),
         small,
         big,
         replace(big, body=b"y" * ((1 << 16) - 1)),
