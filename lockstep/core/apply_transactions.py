@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 
 ENDED_IN_ONE = 500
 """Messages that a transaction has accepted, or published one by one, that leave or come, or are given back, in one step."""
+ACCEPTED_COST = 2
+"""Of each accepted message that is given back."""
 TOLD_TOGETHER = 8
 """Positions of one queue that are put together at the cost of telling of one queue more."""
 _ORDINAL = attrgetter("ordinal")
@@ -332,32 +334,35 @@ def parts_to_undo(
     state: SetState, buffer: TxBuffer, operations: Sequence[Operation]
 ) -> Iterator[tuple[Sequence[Operation], int]]:
     """Operations in their order, as many at a time as are given back in one step, and what that costs."""
-    for part in parts_of(operations, partial(_more_queues, state, buffer)):
+    for part in parts_of(operations, partial(_undoing_cost, state, buffer)):
         yield part, sum([undoing_cost(state, buffer, each) for each in part])
 
 
 def undoing_cost(state: SetState, buffer: TxBuffer, operation: Operation) -> int:
     """Of giving it back."""
     if isinstance(operation, DequeueOperation):
-        return 2 * len(operation.positions)
-    contents = operation.count // 4 if operation.is_durable else 2 * operation.count
-    return 2 + contents + _more_queues(state, buffer, operation) // 2
+        return ACCEPTED_COST * len(operation.positions)
+    return 2 + _undoing_cost(state, buffer, operation)
 
 
-def _more_queues(state: SetState, buffer: TxBuffer, operation: PublishOperation) -> int:
-    """For how many queues more than one an operation publishes. What is found again for that is kept until it is given back."""
+def _undoing_cost(state: SetState, buffer: TxBuffer, operation: PublishOperation) -> int:
+    """The same for its messages, and for the queues but one that they were for. What is found again for that is kept until it is
+    given back.
+    """
     shares = buffer.shares.get(operation.index)
     if shares is None:
         shares = buffer.shares[operation.index] = shares_in(state, buffer, operation)
-    return max(0, len(shares) - 1)
+    is_each_looked_at = state.contents.has_transients or not operation.is_durable
+    contents = 2 * operation.count if is_each_looked_at else operation.count // 4
+    return contents + max(0, len(shares) - 1) // 2
 
 
 def parts_of(
-    operations: Sequence[Operation], more_queues: Callable[[PublishOperation], int] | None = None
+    operations: Sequence[Operation], cost_of_publish: Callable[[PublishOperation], int] | None = None
 ) -> Iterator[Sequence[Operation]]:
     """Operations in their order, a few at a time; one that accepts many messages is as many as there have to be.
 
-    `more_queues`: for how many more than one an operation publishes, where each of them takes its time.
+    `cost_of_publish`: of one that publishes, beside that it is one more, where that may be much.
     """
     part: list[Operation] = []
     accepted = 0
@@ -371,8 +376,8 @@ def parts_of(
             if len(positions) < len(operation.positions):
                 operation = msgspec.structs.replace(operation, positions=positions)
             accepted += len(positions)
-        elif more_queues is not None:
-            accepted += more_queues(operation)
+        elif cost_of_publish is not None:
+            accepted += cost_of_publish(operation) // ACCEPTED_COST
         part.append(operation)
         if accepted >= ENDED_IN_ONE or len(part) >= 2 * ENDED_IN_ONE:
             yield part

@@ -320,6 +320,32 @@ def test_a_long_transaction_is_collected_in_several_steps_where_a_frame_has_all_
     assert state_hash(state) == state_hash(log.state)
 
 
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_what_is_rolled_back_is_given_back_a_few_publishes_at_a_time_if_each_message_is_looked_at(
+    is_durable: bool,
+) -> None:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q", is_durable)
+    log.publish(message((queue,)), is_durable=False)
+    key, together = log.begin(), 2 * GIVEN_BACK_IN_ONE
+    for _ in range(6):
+        log.publish(*(message((queue,)),) * together, is_durable=is_durable, transaction=key)
+    log.flush()
+    before = len(log.frames)
+    log.rollback(key)
+    log.flush()
+    state = replay(log.frames[:before])
+    state.clearing.is_in_pieces, state.done_in_one = True, 1
+    left = [len(state.contents)]
+    for _ in state.apply_in_steps(log.frames[before]):
+        left.append(len(state.contents))
+    assert max(one - next_one for one, next_one in pairwise(left)) <= together
+    assert left[-1] == 1
+    assert state_hash(state) == state_hash(log.state)
+    check_invariants(state)
+
+
 def test_what_an_epoch_aborts_and_a_restart_loses_goes_in_steps_where_frames_are_applied() -> None:
     log = Log()
     log.begin_epoch()
