@@ -92,6 +92,7 @@ def publish_in_steps(
     if progress is None:
         for queue in batch.queues:
             yield from evict_in_steps(context, queue)
+    _pay(context, batch)
 
 
 def is_long(context: Context, arriving: Arriving) -> bool:
@@ -130,8 +131,7 @@ def admit(context: Context, command: PublishCommand, arriving: Arriving) -> Batc
     sizes, total, routed = arriving
     if not _is_for_one_queue(routed):
         batch = at_once(_admit_in_steps(context, command, arriving))
-        if len(batch.queues) >= QUEUES_MANY:
-            context.selectors.pay(_steps_of(batch))
+        _pay(context, batch)
         return batch
     queues = [context.state.queues.by_id[targets[0]] for targets, _ in routed]
     if queues:
@@ -139,10 +139,12 @@ def admit(context: Context, command: PublishCommand, arriving: Arriving) -> Batc
     return Batch(sizes, total, queues, runs_of_one(context, command, routed))
 
 
-def _steps_of(batch: Batch) -> int:
-    """What a publish to many queues takes of the selectors' share."""
-    places = sum([run.places for run in batch.runs if not run.are_alike])
-    return len(batch.queues) * STEPS_PER_QUEUE + places * STEPS_PER_PLACE
+def _pay(context: Context, batch: Batch) -> None:
+    """Take of the selectors' share what goes to many queues costs: others have their turn behind it."""
+    queues = len(batch.queues)
+    if queues >= QUEUES_MANY:
+        places = sum([run.places for run in batch.runs if not run.are_alike])
+        context.selectors.pay(queues * STEPS_PER_QUEUE + places * STEPS_PER_PLACE)
 
 
 def _admit_in_steps(

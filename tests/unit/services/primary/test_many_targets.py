@@ -711,6 +711,32 @@ def test_publishes_of_several_clients_to_very_many_queues_wait_for_no_tick(rig: 
     rig.check_log()
 
 
+@pytest.mark.parametrize("is_with_commit", [True, False])
+def test_behind_each_publish_to_very_many_queues_others_have_their_turn(
+    rig: Rig, is_with_commit: bool
+) -> None:
+    clients, other = [rig.client() for _ in range(3)], rig.client()
+    spread(rig, 2000)
+    other.declare("other")
+    said = []
+    for client in clients:
+        command: AnyCommand = publish("k", b"1", exchange="all")
+        if is_with_commit:
+            key = client.begin()
+            last = PublishCommand(0, "all", "k", (OutgoingMessage(b"", b"1"),), key, 1)
+            command = CommitCommand(0, key, 1, last_publish=last)
+        said.append((client, command))
+    said.append((other, publish("other", b"1")))
+    waiting = [(client, *say(client, command)) for client, command in said]
+    answered: list[RigClient] = []
+    while waiting:
+        wake(rig)
+        answered += [client for client, number in waiting if number in client.answers]
+        waiting = [(client, number) for client, number in waiting if number not in client.answers]
+    assert answered == [clients[0], other, *clients[1:]]
+    rig.check_log()
+
+
 def test_accepts_go_with_a_commit_that_publishes_to_very_many_queues(rig: Rig) -> None:
     client = rig.client()
     spread(rig, SHARES_AT_ONCE + 1)
