@@ -428,7 +428,7 @@ def _copy(
                 for properties, message in zip(said, messages, strict=True)
             ]
         )
-        context.writer.append(Publish(None, None, 0, copies), False)
+        context.writer.append(Publish(None, None, 0, copies), False, len(ids) * len(copies))
         yield from context.state.finish_in_steps()
         yield MOVED_AS_TARGETS * len(copies) + len(ids)
 

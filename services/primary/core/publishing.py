@@ -207,7 +207,7 @@ def append_batch(
     if len(batch.runs) == 1:
         ordinal = progress.ordinal if progress is not None else 0
         is_durable, record = only_run(request.ref, command, ordinal, batch)
-        context.writer.append(record, is_durable)
+        context.writer.append(record, is_durable, batch.runs[0].places)
         if progress is not None:
             progress.ordinal += len(record.messages)
     else:
@@ -232,7 +232,7 @@ def _append_runs(
         messages = run.messages
         alike = alike_of(messages, map(size_of, messages), True) if run.are_alike else None
         record = Publish(None, command.transaction, ordinal, tuple(messages), alike)
-        context.writer.append(record, run.is_durable)
+        context.writer.append(record, run.is_durable, run.places)
         yield from state.finish_in_steps()
         ordinal += len(messages)
         enqueues += run.places

@@ -27,7 +27,7 @@ from services.primary.core.observers import TransactionObserver, TransactionObse
 from services.primary.core.replication_log import ReplicationLog
 
 NAME_BYTES = 9
-"""What a record takes to name one position, or one queue of one message, at most."""
+"""What a record takes to name one position, one queue of one message, or one time, at most."""
 _NAMING = Annotate, Dequeue, Move, Requeue
 WholeOperation = tuple[Publish | Dequeue, bool, int]
 """A record, whether it is durable, and bytes of what its messages have."""
@@ -47,15 +47,18 @@ class Writer:
         self._observers_of_prepared: dict[TransactionKey, list[TransactionObserver]] = {}
         """They hear of nothing more but the end."""
 
-    def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
-        """Append and apply one record; answers its index."""
+    def append(self, record: AnyRecord, is_durable: bool, places: int = 0) -> LogIndex:
+        """Append and apply one record; answers its index. `places`: what its messages get in all queues, if that is more than one
+        each.
+        """
         if type(record) is Publish:
-            messages = record.messages
-            content_bytes = size_of_all(messages)
-            if messages and len(messages[0].queues) > 1:
-                content_bytes += NAME_BYTES * sum([len(message.queues) for message in messages])
+            content_bytes = size_of_all(record.messages)
+            if places > len(record.messages):
+                content_bytes += NAME_BYTES * places
         elif isinstance(record, _NAMING):
             content_bytes = NAME_BYTES * len(record.positions)
+            if type(record) is Move:
+                content_bytes += NAME_BYTES * (len(record.targets) + len(record.expires_ms))
         else:
             content_bytes = 0
         index = self.log.append(record, is_durable, content_bytes)

@@ -17,9 +17,9 @@ _End = TypeVar("_End", bound=Prepare | Commit | Rollback)
 
 
 class SilentWriter(Writer):
-    def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
+    def append(self, record: AnyRecord, is_durable: bool, places: int = 0) -> LogIndex:
         return super().append(
-            _silent(record) if isinstance(record, Prepare | Commit | Rollback) else record, is_durable
+            _silent(record) if isinstance(record, Prepare | Commit | Rollback) else record, is_durable, places
         )
 
     def append_whole(self, operations: Sequence[WholeOperation], prepare: Prepare) -> LogIndex:

@@ -13,10 +13,10 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class WithoutHorizon(Writer):
-    def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
+    def append(self, record: AnyRecord, is_durable: bool, places: int = 0) -> LogIndex:
         if isinstance(record, ForgetOutcomes | ForgetHeuristic):
             record = replace(record, name_horizon_ms=0)
-        return super().append(record, is_durable)
+        return super().append(record, is_durable, places)
 
 
 class Weak(WeakReplica):

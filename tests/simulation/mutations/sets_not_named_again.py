@@ -14,12 +14,12 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class NamingOnce(Writer):
-    def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
+    def append(self, record: AnyRecord, is_durable: bool, places: int = 0) -> LogIndex:
         if isinstance(record, Prepare) and record.resource_sets:
             branch = self.state.transactions.get(record.transaction)
             if branch is not None and branch.is_prepared:
                 record = replace(record, resource_sets=())
-        return super().append(record, is_durable)
+        return super().append(record, is_durable, places)
 
 
 class Weak(WeakReplica):

@@ -92,6 +92,25 @@ def test_names_of_queues_count_where_many_messages_go_to_many_queues() -> None:
     assert client.publish("", *[b""] * 7, exchange="x").value == 210
 
 
+def test_names_of_queues_count_in_a_frame_whichever_message_has_the_most() -> None:
+    rig = Rig(PrimarySettings(frame_bytes_max=SIZE))
+    client = rig.client()
+    client.exchange("x", kind="headers")
+    for number in range(60):
+        client.declare(f"q{number}")
+        others = (("few", "1"),) if number == 0 else ()
+        client.ok(BindCommand(0, "x", f"q{number}", "", (("x-match", "any"), ("all", "1"), *others)))
+    few, many = (OutgoingMessage(b"", b"", headers=((name, "1"),)) for name in ("few", "all"))
+    before = len(rig.core.context.writer.log.frames_after(LogIndex(0)))
+    rig.holds_store = True
+    for _ in range(20):
+        client.command(PublishCommand(0, "x", "", (few, many)))
+    rig.acknowledge()
+    frames = list(rig.core.context.writer.log.frames_after(LogIndex(0)))[before:]
+    assert max(len(frame.durable) for frame in frames) < SIZE
+    rig.check_log()
+
+
 def test_a_transaction_counts_what_the_log_has_of_it() -> None:
     """As every replica keeps it."""
     rig = Rig(PrimarySettings(transaction_bytes_max=5 * SIZE))
@@ -198,6 +217,26 @@ def test_whatever_part_of_the_dead_letters_a_successor_has_each_message_is_in_on
         for message in successor.queues.by_name[name].messages(successor.queues.by_name[name].positions())
     ]
     assert sorted(places) == [bytes([number]) for number in range(10)]
+
+
+def test_names_of_targets_count_in_a_frame() -> None:
+    rig = Rig(PrimarySettings(frame_bytes_max=SIZE))
+    client = rig.client()
+    names = [f"dead{number}" for number in range(60)]
+    for name in names:
+        client.declare(name, message_ttl_ms=60_000)
+    client.exchange("x", *names)
+    client.declare("q", dead_letter_exchange="x")
+    client.publish("q", *[b""] * 20)
+    client.consume("q")
+    before = len(rig.core.context.writer.log.frames_after(LogIndex(0)))
+    rig.holds_store = True
+    for position in client.positions("q"):
+        client.command(SettleCommand(0, "q", rig.core.epoch, (position,), Disposition.REJECT))
+    rig.acknowledge()
+    frames = list(rig.core.context.writer.log.frames_after(LogIndex(0)))[before:]
+    assert max(len(frame.durable) for frame in frames) < 2 * SIZE
+    rig.check_log()
 
 
 def test_transient_targets_with_one_time_to_live_share_a_copy() -> None:
