@@ -170,8 +170,7 @@ def _move_next(context: Context, letters: WaitingLetters) -> Iterator[int]:
     context.bodies.bring_back(waiting.found)
     waiting.found = {}
     context.dispatch.end_leaving(queue.id, some)
-    waiting.done += len(some)
-    if waiting.done < len(waiting.positions):
+    if waiting.went(len(some)):
         letters.put_back(waiting)
     letters.pay(len(some) * ways.cost)
     yield from move_part(context, queue, free, ways, waiting.reason)

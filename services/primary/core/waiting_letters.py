@@ -25,13 +25,23 @@ class Waiting:
     reason: int
     positions: list[QueuePosition]
     done: int = 0
-    """So many of the first ones have been moved."""
+    """So many of the first ones have been moved: less than half of them, unless nothing is left."""
     found: Found = field(default_factory=dict)
     """Bodies of the next ones."""
 
     @property
     def key(self) -> _Key:
         return self.queue.id, self.reason
+
+    def went(self, count: int) -> bool:
+        """So many more of the first ones have been moved; answers whether others are left. Those that went are soon forgotten: a
+        queue that more come from may never be through.
+        """
+        self.done += count
+        if 2 * self.done >= len(self.positions):
+            del self.positions[: self.done]
+            self.done = 0
+        return bool(self.positions)
 
 
 class WaitingLetters:
