@@ -68,7 +68,7 @@ MOVED_AS_TARGETS = 2
 MOVED_AT_ONCE = 1500
 """What is moved in one step (`moving_cost`); more takes several."""
 MOVED_IN_ONE, MOVING_COST_MAX = 250, 1000
-"""Messages that leave their queue in one of them; and what it may cost, but for what they do to one queue."""
+"""Messages that leave their queue in one of these steps; and what it may cost, but for what they do to one queue."""
 
 
 def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None = None) -> list[Share]:
@@ -126,7 +126,7 @@ def _total_size(shares: Sequence[Share], messages: Sequence[Content] | PackedMes
 
 
 def shares_in(state: SetState, buffer: TxBuffer, operation: PublishOperation) -> Sequence[Share]:
-    """The same of what a transaction publishes: found when it was collected, or, after a restoration, found again."""
+    """How what a transaction publishes is spread: found when it was collected, or, after a restoration, found again."""
     shares = buffer.shares.get(operation.index)
     if shares is None:
         shares = shares_of(state.contents.of(operation.message_ids))

@@ -38,8 +38,7 @@ def check_fields(kind: type[Message], data: bytes | memoryview, fields_max: int 
 def look_at_fields(
     kind: type[Message], data: bytes | memoryview, fields_max: int = FIELDS_MAX
 ) -> Iterator[None]:
-    """Raises `LimitReached` TOO_LARGE for a serialised message of that kind with more fields, with those of the messages in
-    it.
+    """Raises `LimitReached` TOO_LARGE for a serialised message of that kind with more fields, its messages' included.
 
     Yields where a step may end.
     """

@@ -26,6 +26,8 @@ from services.backup.core.primary_words import PrimaryWords
 from services.backup.core.settings import BackupSettings
 from services.backup.core.store_words import StoreWords
 
+PAUSES_BEHIND_BAD_FRAME = 10
+"""The next stream is opened so many of the usual pauses later: who sends what is no frame may do so again."""
 _TAKES_FRAMES = (BackupState.JOINING, BackupState.FOLLOWING)
 
 
@@ -228,10 +230,10 @@ class Following:
         )
         memory.effects.append(Note(memory.set_name, "bad frame", details, is_warning=True))
         self.lost(now)
-        memory.retry_ms = now.boottime_ms + 10 * self._settings.retry_ms
+        memory.retry_ms = now.boottime_ms + PAUSES_BEHIND_BAD_FRAME * self._settings.retry_ms
 
     def _take_frames(self, given: Frames) -> BadFrame | None:
-        """Answers what is wrong with the first that was not taken, nor what is behind it."""
+        """Take frames up to the first that is none or does not follow; answers what is wrong with that one."""
         memory = self._memory
         if memory.joining is not None and memory.joining.is_whole:
             assert memory.joining.is_settling, "frames follow the whole snapshot"

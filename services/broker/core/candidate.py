@@ -37,9 +37,9 @@ def obstacle(broker: BrokerId, set_map: SetMap | None, backup: BackupCore | None
         if not set_map.names_disk(backup.opened.disk):
             return f"the disk of {broker} is damaged, and the map does not name it"
         found = backup.found_damage
-        is_all = found is not None and found.is_unusable and not found.first
-        is_all = is_all and found is not None and found.reason == backup.opened.damage
-        return f"the disk of {broker} is whole, and this version cannot load its snapshot" if is_all else ""
+        if found is None or not found.is_unusable or found.first or found.reason != backup.opened.damage:
+            return ""
+        return f"the disk of {broker} is whole, and this version cannot load its snapshot"
     return "" if backup.is_loaded else f"{broker} has not read its disk yet"
 
 
