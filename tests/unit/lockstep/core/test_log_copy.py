@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns, agreement
 from lockstep.core.frames import BadFrame, Frame
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.log_copy import LogCopy
+from lockstep.core.log_copy import CannotApply, LogCopy
 from lockstep.core.records import DeclareQueue
 from lockstep.core.set_state import SetState
 from tests.unit.services.replicas import SET, copy_of, frame, frames, session_record
@@ -188,6 +189,23 @@ def test_a_frame_that_leaves_a_gap_is_none_and_changes_nothing() -> None:
     with pytest.raises(BadFrame, match="does not follow 2"):
         copy.append(frame(1, 4))
     assert copy.log_end == 2
+
+
+@pytest.mark.parametrize("is_all_at_once", [True, False])
+@pytest.mark.parametrize("is_memory_short", [True, False])
+def test_what_cannot_be_applied_is_named_unless_memory_lacked_which_says_nothing_of_it(
+    is_memory_short: bool, is_all_at_once: bool
+) -> None:
+    copy, error = copy_of(*frames(1, 1, 3)), MemoryError() if is_memory_short else KeyError(7)
+
+    def fail() -> None:
+        raise error
+
+    apply = partial(copy.apply_at_once, cost_max=1000) if is_all_at_once else copy.apply_to
+    with pytest.raises(MemoryError if is_memory_short else CannotApply) as raised:
+        apply(LogIndex(3), between=fail)
+    if isinstance(raised.value, CannotApply):
+        assert raised.value.first == 1 and str(raised.value) == "frame 1..1 cannot be applied: KeyError(7)"
 
 
 def test_frames_are_kept_up_to_a_limit_but_never_less_than_the_uncommitted_ones() -> None:

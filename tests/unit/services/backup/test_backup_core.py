@@ -279,6 +279,49 @@ def test_what_a_disk_knew_before_it_was_sent_a_snapshot_says_nothing_of_what_it_
     assert (bench.subscriptions()[-1].log_end, bench.subscriptions()[-1].commit_index) == (5, 4)
 
 
+def test_a_disk_says_how_far_its_snapshot_reaches_for_it_cannot_be_cut_there() -> None:
+    """A primary whose log ends before it has another log than the set had (R5, R10)."""
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 9), commit=9))
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4)))
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    bench.pass_ms(1_000)
+    assert bench.core.copy is not None and bench.core.copy.commit_index == 0
+    later = BackupBench(bench.store)
+    for subscribe in (bench.subscriptions()[-1], later.subscriptions()[-1]):
+        assert (subscribe.log_end, subscribe.commit_index) == (4, 4)
+
+
+def test_a_memory_that_agrees_with_no_snapshot_of_its_disk_is_loaded_anew_from_there() -> None:
+    store = MemoryStore("disk-b", *frames(2, 5, 6))
+    store.snapshot_index, store.snapshot_epochs = LogIndex(4), ((E2, LogIndex(1)),)
+    store.items = [item for item in items_at(4) if item.is_durable]
+    bench = BackupBench(store, 3, copy_of(*frames(1, 1, 6)), True)
+    assert bench.core.has_lost_memory
+    assert store.content() == [(2, 5), (2, 6)]
+
+
+def test_a_store_that_was_sent_a_snapshot_hears_anew_what_is_committed() -> None:
+    bench = following(9)
+    bench.hear(log(10, 10, commit=9))
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    bench.pass_ms(1_000)
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4)))
+    assert bench.store.commit_index == 0
+    bench.hear(Frames(SET, E1, (), LogIndex(4)))
+    bench.pass_ms(2_000)
+    assert bench.store.commit_index == 4
+
+
+def test_a_stream_of_what_is_no_frame_is_not_opened_again_at_once() -> None:
+    bench = following()
+    before = len(bench.subscriptions())
+    bench.hear(log(5, 5))
+    bench.pass_ms(5 * BackupSettings().retry_ms)
+    assert len(bench.subscriptions()) == before
+    bench.pass_ms(5 * BackupSettings().retry_ms)
+    assert len(bench.subscriptions()) == before + 1
+
+
 def test_each_part_of_a_snapshot_is_acknowledged_without_counting_for_anything() -> None:
     bench = BackupBench(MemoryStore("disk-b"))
     bench.hear(accepted(0, snapshot_index=4, is_whole=True))

@@ -2,8 +2,11 @@
 
 import gc
 
+import pytest
+
 from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.effects import WakeAt
+from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import PrimaryStreamClosed, Woken
 from lockstep.core.invariants import check_invariants
@@ -163,6 +166,14 @@ def test_frames_behind_a_whole_snapshot_wait_until_it_is_a_memory() -> None:
     assert bench.store.log_end == 6
     assert bench.acknowledged() == 6
     assert bench.core.state is BackupState.FOLLOWING
+
+
+def test_what_is_no_frame_behind_a_whole_snapshot_is_a_fault() -> None:
+    bench = BackupBench(MemoryStore("disk-b"), settings=SMALL)
+    turns(bench, 5)
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4)), log(6, 6))
+    with pytest.raises(BadFrame, match="does not follow 4"):
+        turns(bench, 100)
 
 
 def laying_over() -> BackupBench:

@@ -271,6 +271,63 @@ def test_a_primary_that_raises_ends_without_a_word_to_its_clients() -> None:
     assert bench.store.content()[-1][0] == 3, "it leads again"
 
 
+def fault(bench: FaultyBench) -> None:
+    """Of a core, whatever it was that raised."""
+    bench.perform(bench.replica.end_by_fault(ValueError("x"), bench.now))
+
+
+def unled() -> FaultyBench:
+    """It has asked to be promoted to epoch 2."""
+    bench = FaultyBench(MemoryStore("disk-a", *frames(1, 1, 2), commit=2))
+    bench.hold_lease(for_ms=600_000)
+    bench.feed(seen(entry(1, OLD), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    assert bench.wanted(PromoteSelf)[-1].set_map.epoch == 2
+    return bench
+
+
+def test_a_promotion_that_was_asked_for_before_a_fault_is_nobodys() -> None:
+    """It names an incarnation that is gone; the next one asks for an epoch of its own, behind its rest."""
+    bench = unled()
+    fault(bench)
+    bench.answer(Verdict.DONE, 11)
+    bench.feed(seen(bench.wanted(PromoteSelf)[-1].set_map, 11))
+    assert bench.replica.primary is None and not bench.raised and bench.state() is None
+    bench.see_key(None)
+    bench.pass_ms(REST_MS + 2_000)
+    assert bench.wanted(PromoteSelf)[-1].set_map.epoch == 3
+    bench.answer(Verdict.DONE, 12)
+    assert bench.replica.is_serving and bench.store.content()[-1][0] == 3
+
+
+def test_a_fault_of_another_kind_leaves_what_was_found_of_a_disk() -> None:
+    bench = following()
+    say(bench, frame(1, 3)._replace(transient=GARBAGE), commit=3)
+    bench.pass_ms(REST_MS + 100)
+    accept(bench, 3)
+    bench.store.frames[-1] = bench.store.frames[-1]._replace(durable=frame(1, 3, NONSENSE).durable)
+    fault(bench)
+    bench.pass_ms(5_000)
+    assert bench.state() is BackupState.DAMAGED
+    fault(bench)
+    bench.store.frames[-1] = frame(1, 3)
+    bench.pass_ms(5_000)
+    assert bench.state() is BackupState.DAMAGED, "for as long as this process lives"
+    assert bench.replica.damage_found(DiskId("disk-a")) and not bench.replica.damage_found(DiskId("another"))
+
+
+def test_what_is_committed_is_all_read_anew_behind_a_fault_though_the_store_had_not_heard_so() -> None:
+    bench = following()
+    bench.hear(Frames(SET, Epoch(1), ((frame(1, 3).durable, b""),), LogIndex(2)))
+    bench.hear(Frames(SET, Epoch(1), (), LogIndex(3)))
+    assert bench.store.commit_index == 2
+    fault(bench)
+    assert bench.store.commit_index == 3
+    bench.pass_ms(REST_MS)
+    assert bench.wanted(OpenSubscription)[-1].subscribe.commit_index == 3
+
+
 @pytest.mark.parametrize("error", [ValueError("x"), CannotApply(frame(1, 3), KeyError(7))])
 def test_who_faults_again_rests_longer_up_to_a_minute_and_after_a_while_it_is_the_first_time(
     error: Exception,

@@ -230,6 +230,21 @@ def test_what_a_clock_that_is_ahead_has_named_stays_until_that_time_has_come() -
     assert not is_known(rig, ahead) and not begins_again(rig, ahead), "now the horizon tells of it"
 
 
+def test_what_a_clock_that_is_ahead_has_named_stays_beside_what_the_log_has(rig: Rig) -> None:
+    rig.logged = log_of((ID, logged(OTHERS, OWN)))
+    ahead = named_ahead(rig, AHEAD_MS)
+    end_branch(rig)
+    others_end(rig, end_branch(rig, ahead), 5)
+    assert is_known(rig) and is_known(rig, ahead)
+    assert len(rig.state.outcomes) <= 4
+
+
+def test_what_a_clock_that_is_ahead_has_named_is_forgotten_if_it_was_rolled_back(rig: Rig) -> None:
+    ahead = named_ahead(rig, AHEAD_MS)
+    others_end(rig, end_branch(rig, ahead, is_commit=False), 5)
+    assert rig.state.outcomes.find_xid(ahead) is None
+
+
 def test_names_of_a_far_future_and_those_for_which_there_is_no_room_are_forgotten() -> None:
     """A name can be chosen: it must not fill memory, nor have all others refused."""
     rig = Rig(PrimarySettings(outcomes_max=1, outcomes_kept_max=1))

@@ -283,3 +283,13 @@ def test_a_primary_whose_memory_of_the_log_is_none_to_its_store_ends_and_not_at_
     assert not bench.core.stopped
     bench.feed(StoreSaid(SET, refused))
     assert "for no frames: frame 3..3 has a wrong checksum" in bench.core.stopped
+
+
+def test_a_store_that_refuses_all_that_was_on_its_way_has_been_sent_it_once() -> None:
+    bench = PrimaryBench(entry(1, A))
+    refused = StoreRefused(
+        SET, Epoch(1), A.incarnation, ErrorCode.INVALID_ARGUMENT, "frame 3..3 has a wrong checksum", Epoch(1)
+    )
+    for _ in range(2):
+        bench.feed(StoreSaid(SET, refused))
+    assert not bench.core.stopped
