@@ -108,6 +108,36 @@ def test_a_snapshot_that_was_sent_is_committed_as_far_as_the_primary_says() -> N
     assert known_of(rig) == (50, 50)
 
 
+def test_a_snapshot_that_was_sent_stays_one_though_an_empty_segment_behind_it_is_let_go() -> None:
+    rig = StoreRig()
+    rig.open()
+    for request in installation(50):
+        rig.ask(request)  # type: ignore[arg-type]
+    for _ in range(3):
+        rig.append_ok(content_frame(51), epoch=2, commit=30)
+        rig.truncate(50, epoch=2)
+    for _ in range(5):
+        rig.feed(Tick())
+        rig.run()
+    assert known_of(rig) == (30, None)
+    rig.crash()
+    rig.open(2)
+    assert known_of(rig) == (30, None)
+
+
+def test_who_reads_from_below_a_snapshot_that_was_sent_is_told_so_however_little_is_committed() -> None:
+    rig = StoreRig()
+    rig.open()
+    for request in installation(50):
+        rig.ask(request)  # type: ignore[arg-type]
+    rig.tell_commit(30, epoch=2)
+    rig.run()
+    (answer,) = rig.ask_reader(ReadFrames(SET, Epoch(2), LogIndex(40)))
+    assert isinstance(answer, ReadRefused) and answer.code is ErrorCode.OUT_OF_RANGE
+    (answer,) = rig.ask_reader(ReadFrames(SET, Epoch(2), LogIndex(51)))
+    assert answer == FramesRead((), True)
+
+
 def known_of(rig: StoreRig) -> tuple[int, int | None]:
     """The commit index, and the index of the snapshot that readers are shown."""
     (answer, *_) = rig.ask_reader(ReadItems(SET, Epoch(2), b""))
