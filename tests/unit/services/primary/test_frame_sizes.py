@@ -187,6 +187,25 @@ def test_expired_messages_become_dead_letters_in_frames_of_their_own() -> None:
     rig.check_log()
 
 
+def test_what_expires_behind_others_that_wait_goes_behind_them() -> None:
+    rig = Rig(PrimarySettings(uncommitted_bytes_max=4 * SIZE))
+    client = rig.client()
+    client.declare("dead")
+    client.declare("q", dead_letter_exchange="", dead_letter_key="dead")
+    client.publish("q", *[b"first"] * 600, ttl_ms=100)
+    client.publish("q", b"last", ttl_ms=300)
+    rig.holds_store = True
+    client.command(publish("q", bytes(5 * SIZE)))
+    rig.pass_time(200)
+    rig.pass_time(200)
+    assert rig.bodies("dead") == []
+    rig.acknowledge()
+    for _ in range(5):
+        rig.pass_time(50)
+    assert rig.bodies("dead") == [b"first"] * 600 + [b"last"]
+    rig.check_log()
+
+
 def test_worn_out_messages_become_dead_letters_in_frames_of_their_own() -> None:
     rig = Rig(PrimarySettings(frame_bytes_max=2 * SIZE))
     client = dead_lettering(rig, 20, delivery_count_max=1)

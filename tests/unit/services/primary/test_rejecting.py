@@ -84,6 +84,7 @@ def test_a_reject_is_answered_when_all_its_bodies_are_here_and_its_dead_letters_
     assert readings == 3
     assert client.answers[number].code is ErrorCode.NONE
     assert length(rig, "q") == 0 and rig.bodies("dead") == numbered(COUNT)
+    assert rig.core.context.dispatch.held_count(rig.state.queues.by_name["q"].id) == 0
     assert isinstance(rig.records()[-1], AcceptCommand) and isinstance(rig.records()[-2], Dequeue)
     rig.check_log()
 
@@ -380,6 +381,32 @@ def test_a_worn_out_message_is_offered_to_nobody_while_its_body_is_away(
     rig.readings.append(late)
     read_all(rig)
     assert other.positions("q") == tuple(others) and rig.bodies("dead") == [b"body 3"]
+    rig.check_log()
+
+
+def test_worn_out_messages_of_a_queue_go_in_the_order_in_which_they_came_whichever_bodies_are_here(
+    rig: Rig, client: RigClient
+) -> None:
+    client.publish("q", b"here", is_durable=False)
+    away, here = client.positions("q")[3], client.positions("q")[-1]
+    for position in (away, here):
+        settle(client, position, disposition=Disposition.FAIL)
+    assert rig.bodies("dead") == []
+    read_all(rig)
+    assert rig.bodies("dead") == [b"body 3", b"here"]
+    queue_id = rig.state.queues.by_name["q"].id
+    assert not rig.core.context.dispatch._queues[queue_id].hands.leaving
+    rig.check_log()
+
+
+def test_a_queue_that_is_deleted_while_its_dead_letters_wait_leaves_none(rig: Rig, client: RigClient) -> None:
+    settle(client, client.positions("q")[3], disposition=Disposition.FAIL)
+    records = len(rig.records())
+    client.ok(DeleteQueueCommand(0, "q"))
+    read_all(rig)
+    assert rig.bodies("dead") == [] and len(rig.records()) == records + 1
+    client.declare("q")
+    assert rig.bodies("q") == []
     rig.check_log()
 
 
