@@ -718,7 +718,7 @@ def test_behind_each_publish_to_very_many_queues_others_have_their_turn(
     clients, other = [rig.client() for _ in range(3)], rig.client()
     spread(rig, 2000)
     other.declare("other")
-    said = []
+    said: list[tuple[RigClient, AnyCommand]] = []
     for client in clients:
         command: AnyCommand = publish("k", b"1", exchange="all")
         if is_with_commit:
@@ -727,7 +727,7 @@ def test_behind_each_publish_to_very_many_queues_others_have_their_turn(
             command = CommitCommand(0, key, 1, last_publish=last)
         said.append((client, command))
     said.append((other, publish("other", b"1")))
-    waiting = [(client, *say(client, command)) for client, command in said]
+    waiting = [(client, say(client, command)[0]) for client, command in said]
     answered: list[RigClient] = []
     while waiting:
         wake(rig)
