@@ -89,8 +89,8 @@ def _give_back_all(state: SetState, buffer: TxBuffer) -> Iterator[int]:
 
 
 def _take_last(state: SetState, buffer: TxBuffer) -> tuple[list[Operation], int]:
-    """The last operations of a buffer, which they leave, as many as are given back in one step, and what that costs. Of one that
-    accepted many messages the first ones stay there.
+    """The last operations of a buffer, which they leave, the very last one first: as many as are given back in one step, and what
+    that costs. Of one that accepted many messages the first ones stay there.
     """
     operations, taken, cost = buffer.operations, list[Operation](), 0
     while operations and cost < 2 * GIVEN_BACK_IN_ONE:
@@ -100,7 +100,6 @@ def _take_last(state: SetState, buffer: TxBuffer) -> tuple[list[Operation], int]
             last = replace(last, positions=last.positions[-GIVEN_BACK_IN_ONE:])
         taken.append(last)
         cost += undoing_cost(state, buffer, last)
-    taken.reverse()
     return taken, cost
 
 

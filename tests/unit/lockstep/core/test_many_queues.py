@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from lockstep.core.apply_messages import MOVING_COST_MAX, QUEUE_COST, SHARES_AT_ONCE, SHARES_IN_ONE
-from lockstep.core.ids import QueuePosition, SessionKey
+from lockstep.core.ids import QueuePosition, SessionKey, place
 from lockstep.core.invariants import check_invariants
 from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, CommandRef, Message, Move, OpenSession, Publish
 from lockstep.core.set_state import CALLED_IN_ONE, SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.state_listener import StateListener
-from tests.unit.lockstep.core.history import SET, Log, message
+from tests.unit.lockstep.core.history import SET, Log, bodies, message
 
 MANY = SHARES_AT_ONCE + 700
 
@@ -192,6 +192,21 @@ def test_many_messages_that_move_to_several_queues_do_so_in_short_steps(
         most, before = max(most, abs(before[0] - there[0]), abs(before[1] - there[1])), there
     assert there[0] == 0 and most <= 250 + 2 * MOVING_COST_MAX // QUEUE_COST
     assert state_hash(state) == state_hash(log.state)
+    places = [*range(place(state.applied, 0), place(state.applied, count))]
+    assert all([*queue.positions()] == places for queue in [*state.queues.by_id.values()][-targets:])
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_what_is_not_durable_moves_nothing_durable(is_durable: bool) -> None:
+    log = Log()
+    log.begin_epoch()
+    source, target = log.queue("source"), log.queue("target")
+    log.publish(message((source,), b"durable"))
+    log.publish(message((source,), b"transient"), is_durable=False)
+    log.append(Move(None, 0, source.id, tuple(source.positions()), (target.id,)), is_durable)
+    left, moved = ([], [b"durable", b"transient"]) if is_durable else ([b"durable"], [b"transient"])
+    assert bodies(source) == left and bodies(target) == moved
+    check_invariants(log.state)
 
 
 def test_what_many_queues_reserved_is_given_back_by_few_publishes_in_a_step(wired: Log) -> None:
