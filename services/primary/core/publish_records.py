@@ -85,7 +85,7 @@ def runs_in_steps(
         for stretch in stretches:
             for is_durable, ttl_ms, queues in parts.of(targets, stretch[0].is_durable):
                 runs.add(is_durable, _messages(context, stretch, ttl_ms, queues))
-            yield len(stretch) + parts.cost()
+                yield len(stretch) + parts.cost()
     return runs.made
 
 

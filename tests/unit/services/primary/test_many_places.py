@@ -4,6 +4,7 @@ and on whoever follows them.
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,12 @@ from lockstep.core.frames import Frame, decode_packed, decode_records
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, TransactionKey
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.records import EpochBegins, PackedPublish, Prepare, Publish
+from lockstep.core.records import EpochBegins, Message, PackedPublish, Prepare, Publish
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
+from services.primary.core import publish_records, publishing
 from services.primary.core.publish_records import ALIKE_PLACES_IN_ONE, PLACES_IN_ONE
+from services.primary.core.publish_routes import find
 from services.primary.core.selecting import COMPARED_IN_ALL
 from services.primary.core.settings import PrimarySettings
 from tests.counted_work import CountedCalls
@@ -247,6 +250,31 @@ def test_names_of_queues_in_one_record_have_a_limit_however_alike_messages_are(r
     found = [len(record.alike.sizes) for record in published(rig) if record.alike is not None]
     assert sum(found) == count and max(found) == ALIKE_PLACES_IN_ONE // QUEUES
     rig.check_log()
+
+
+def test_what_differs_by_queue_is_made_in_a_step_of_its_own(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, kinds, made = rig.client(), 8, 0
+    for number in range(kinds):
+        client.declare(f"q{number}", message_ttl_ms=60_000 * (number + 1))
+    client.exchange("all", *(f"q{number}" for number in range(kinds)))
+    make = publish_records._messages
+
+    def counted(*given: Any) -> list[Message]:
+        nonlocal made
+        made += 1
+        return make(*given)
+
+    monkeypatch.setattr(publish_records, "_messages", counted)
+    context = rig.core.context
+    command = PublishCommand(0, "all", "", AlikeMessages((b"",) * 1000))
+    arriving = find(context, command)
+    assert publishing.is_long(context, arriving)
+    most = before = 0
+    for _ in publishing._admit_in_steps(context, command, arriving):
+        most, before = max(most, made - before), made
+    assert made == kinds and most == 1
 
 
 # --- refusals ---
