@@ -50,7 +50,7 @@ from services.primary.core.selecting import (
     STEPS_PER_QUEUE,
 )
 from services.primary.core.transacting import operation
-from services.primary.core.writer import NAME_BYTES
+from services.primary.core.writer import MESSAGE_BYTES, NAME_BYTES
 
 _IS_DURABLE, _KIND = attrgetter("is_durable"), attrgetter("is_durable", "ttl_ms", "priority")
 _LOOKED_AT_IN_ONE = 500
@@ -267,7 +267,9 @@ def _check_written(context: Context, parts: Parts, routed: Routed, queues: int) 
     written = cost = 0
     for targets, messages in routed:
         kinds = len(parts.of(targets, _has_durable(messages)))
-        written += kinds * size_of_outgoing(messages) + len(messages) * len(targets) * NAME_BYTES
+        count = len(messages)
+        written += kinds * (size_of_outgoing(messages) + count * MESSAGE_BYTES)
+        written += count * len(targets) * NAME_BYTES
         cost += parts.cost()
         if cost >= _LOOKED_AT_IN_ONE:
             yield cost

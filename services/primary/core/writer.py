@@ -28,6 +28,8 @@ from services.primary.core.replication_log import ReplicationLog
 
 NAME_BYTES = 9
 """What a record takes to name one position, one queue of one message, or one time, at most."""
+MESSAGE_BYTES = 24
+"""What it takes for a message, beside its content and its queues."""
 _NAMING = Annotate, Dequeue, Move, Requeue
 WholeOperation = tuple[Publish | Dequeue, bool, int]
 """A record, whether it is durable, and bytes of what its messages have."""
@@ -52,7 +54,7 @@ class Writer:
         each.
         """
         if type(record) is Publish:
-            content_bytes = size_of_all(record.messages)
+            content_bytes = size_of_all(record.messages) or MESSAGE_BYTES * len(record.messages)
             if places > len(record.messages):
                 content_bytes += NAME_BYTES * places
         elif isinstance(record, _NAMING):

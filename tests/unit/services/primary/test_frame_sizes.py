@@ -51,7 +51,7 @@ def test_a_content_counts_once_for_each_kind_of_queue_that_it_goes_to(are_alike:
     body = bytes(SIZE)
     messages = AlikeMessages((body,)) if are_alike else (OutgoingMessage(b"", body),)
     refused = client.do(PublishCommand(0, "x", "", messages))
-    assert refused.code is ErrorCode.TOO_LARGE and "5045 bytes for 5 queues, at most 4000" in refused.message
+    assert refused.code is ErrorCode.TOO_LARGE and "5165 bytes for 5 queues, at most 4000" in refused.message
     assert all(rig.bodies(f"q{number}") == [] for number in range(5))
     for number in (3, 4):
         client.ok(BindCommand(0, "x", f"q{number}", f"q{number}", is_unbind=True))
@@ -82,7 +82,7 @@ def test_a_content_counts_for_durable_queues_and_for_others() -> None:
 
 
 def test_names_of_queues_count_where_many_messages_go_to_many_queues() -> None:
-    rig = Rig(PrimarySettings(command_bytes_max=2000))
+    rig = Rig(PrimarySettings(command_bytes_max=2200))
     client = rig.client()
     names = [f"q{number}" for number in range(30)]
     for name in names:
@@ -111,6 +111,30 @@ def test_names_of_queues_count_in_a_frame_whichever_message_has_the_most() -> No
     rig.check_log()
 
 
+def test_messages_count_once_for_each_kind_of_queue_though_they_have_no_content() -> None:
+    rig = Rig(PrimarySettings(command_bytes_max=2000))
+    client = rig.client()
+    of_kinds(client, 10)
+    assert client.publish("", *[b""] * 7, exchange="x").code is ErrorCode.TOO_LARGE
+    before = rig.core.log_end
+    assert client.publish("", *[b""] * 6, exchange="x").value == 60
+    frames = rig.core.context.writer.log.frames_after(LogIndex(0))
+    assert max(len(frame.durable) for frame in frames if frame.header.last > before) < 2000
+    rig.check_log()
+
+
+def test_messages_without_content_fill_frames_too() -> None:
+    rig = Rig(PrimarySettings(frame_bytes_max=SIZE))
+    client = rig.client()
+    client.declare("q")
+    rig.holds_store = True
+    for _ in range(20):
+        client.command(publish("q", *[b""] * 40))
+    rig.acknowledge()
+    assert len(rig.bodies("q")) == 800 and biggest(rig) < SIZE + BESIDE
+    rig.check_log()
+
+
 def test_a_transaction_counts_what_the_log_has_of_it() -> None:
     """As every replica keeps it."""
     rig = Rig(PrimarySettings(transaction_bytes_max=5 * SIZE))
@@ -120,7 +144,7 @@ def test_a_transaction_counts_what_the_log_has_of_it() -> None:
     first = publish("", bytes(SIZE), exchange="x", transaction=transaction, sequence=1)
     client.ok(first)
     refused = client.do(publish("", bytes(SIZE), exchange="x", transaction=transaction, sequence=2))
-    assert refused.code is ErrorCode.TOO_LARGE and "would have 6054 bytes" in refused.message
+    assert refused.code is ErrorCode.TOO_LARGE and "would have 6198 bytes" in refused.message
     client.rollback(transaction)
     rig.check_log()
 
