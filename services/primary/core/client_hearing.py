@@ -142,9 +142,15 @@ class ClientHearing:
             self._go_on(stream)
 
     def select(self) -> None:
-        """What waits for a share of the time that selectors may take is taken again, and what was said behind it goes on."""
-        selections = self.clients.selections
+        """What waits for a share of the time that selectors may take is taken again, and what was said behind it goes on. Dead
+        letters that wait for one, too, have it behind this, if it is their turn.
+        """
+        selections, letters = self.clients.selections, self._context.letters
+        if letters.are_next:
+            letters.are_next = False
+            return
         while not self._context.alone.works and (taken := selections.take()) is not None:
+            letters.others_selected = True
             self._take(*taken)
             self._context.selectors.resumed = None
             self._go_on(taken[0])

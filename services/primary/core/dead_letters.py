@@ -82,9 +82,10 @@ NOWHERE = Ways()
 
 def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
     """Move messages to the queue's dead-letter target, between two commands: at once if they are few, and nobody waits; otherwise
-    they are on their way out from now on, and `move_waiting` moves them.
+    they are on their way out from now on, and `move_waiting` moves them. Those that are so already wait no second time: moved
+    twice, a message would be doubled.
     """
-    there, letters = queue.present(positions), context.letters
+    there, letters = context.dispatch.not_leaving(queue.id, queue.present(positions)), context.letters
     if not there:
         return
     is_first = not letters.ready and not letters.is_reading(queue, reason)
@@ -122,7 +123,8 @@ def may_move(context: Context) -> bool:
     """Whether a part of what waits may be moved now. If the time for that is used up, another turn is asked for."""
     if context.alone.works or context.writer.log.uncommitted_bytes > context.settings.uncommitted_bytes_max:
         return False
-    if context.letters.left(context.now) > 0 and context.selectors.has_share(context.now):
+    letters, now = context.letters, context.now
+    if letters.left(now) > 0 and letters.ask_share(context.selectors.has_share(now)):
         return True
     ask_for_turn(context)
     return False

@@ -6,7 +6,7 @@ browser takes nothing: what it is shown is told when all that it was read from i
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, place
 from lockstep.core.queues import Queue
@@ -248,6 +248,14 @@ class Dispatch:
     def begin_leaving(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """These are about to leave the queue, and go to nobody, until `end_leaving`."""
         self._queues[queue_id].hands.leaving.update(positions)
+
+    def not_leaving(self, queue_id: QueueId, positions: Sequence[QueuePosition]) -> Sequence[QueuePosition]:
+        """Those of these that are not about to leave."""
+        dispatch = self._queues.get(queue_id)
+        if dispatch is None or not dispatch.hands.leaving:
+            return positions
+        leaving = dispatch.hands.leaving
+        return [position for position in positions if position not in leaving]
 
     def end_leaving(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """They leave now, or are gone."""

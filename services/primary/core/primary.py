@@ -550,7 +550,7 @@ class PrimaryCore:
         Frames leave behind the decision who is answered, for they may wait for those, and before anything is delivered.
         """
         context, works = self.context, self._alone.works
-        if not (self.stopped or works):
+        if not (self.stopped or works or self.is_leaving):
             self.client_hearing.bodies_came()
             if works:
                 self._stay_alone()

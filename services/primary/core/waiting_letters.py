@@ -55,6 +55,10 @@ class WaitingLetters:
         self._left = 0
         self._now: Now | None = None
         """Of the input in which so much was left."""
+        self.others_selected = False
+        """Selections that waited have had their share of the time since dead letters last had theirs."""
+        self.are_next = False
+        """Dead letters found nothing of that share, and it is their turn."""
 
     def left(self, now: Now) -> int:
         """What may still be moved in this step (`moving_cost`); the part that is begun with that may be longer."""
@@ -65,6 +69,14 @@ class WaitingLetters:
     def pay(self, cost: int) -> None:
         """So much is moved."""
         self._left -= cost
+
+    def ask_share(self, is_there: bool) -> bool:
+        """Whether something may be moved, for `is_there` a share of the time that selectors have. They take turns for it with
+        selections that wait, which else would leave them nothing.
+        """
+        self.are_next = not is_there and self.others_selected
+        self.others_selected = self.others_selected and not is_there
+        return is_there
 
     def is_reading(self, queue: Queue, reason: int) -> bool:
         """Whether others of this queue wait for their bodies."""

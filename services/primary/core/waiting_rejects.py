@@ -60,7 +60,7 @@ class WaitingRejects:
         self._context = context
         self._streams = streams
         self._waiting: deque[_Waiting] = deque()
-        """In the order in which they came; the first is under way."""
+        """In the order of their turns, of one part each; the first is under way."""
         self._is_reading = False
 
     def must_wait(self, session: SessionKey, command: AnyCommand) -> bool:
@@ -125,9 +125,10 @@ class WaitingRejects:
         context.dispatch.let_go(session, queue.id, part)
         context.letters.pay(len(part) * ways.cost)
         yield from move_part(context, queue, part, ways, DequeueReason.REJECTED)
+        first.is_done = is_last
         if not is_last:
             end_part(context)
-        first.is_done = is_last
+            self._waiting.rotate(-1)
 
     def part(self, queue: Queue, left: Sequence[QueuePosition], ways: Ways) -> Sequence[QueuePosition]:
         """What is done next of a reject of which so much is left."""

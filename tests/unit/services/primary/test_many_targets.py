@@ -596,6 +596,84 @@ def test_dead_letters_of_several_queues_take_turns(rig: Rig) -> None:
     rig.check_log()
 
 
+def test_rejects_for_many_queues_take_turns(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    first, second = rig.client(), rig.client()
+    spread(rig, 500)
+    first.declare("from", dead_letter_exchange="all")
+    first.publish("from", *[b"first"] * 8, *[b"second"] * 8)
+    first.consume("from", credit=8)
+    second.consume("from", credit=8)
+    rig.holds_store = True
+    numbers = [settles(client, Disposition.REJECT) for client in (first, second)]
+    while rig.wakes:
+        wake(rig)
+    bodies = rig.bodies("q0")
+    assert len(bodies) == 16 and set(bodies[:8]) == {b"first", b"second"}
+    rig.acknowledge()
+    codes = [client.answers[number].code for client, number in zip((first, second), numbers, strict=True)]
+    assert codes == [ErrorCode.NONE] * 2
+    rig.check_log()
+
+
+@pytest.mark.parametrize("leave", [fail, reject])
+def test_publishes_that_are_compared_with_much_leave_dead_letters_their_turn(
+    rig: Rig, leave: Callable[[RigClient, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    client, busy = rig.client(), rig.client()
+    spread(rig, 20)
+    headed(rig, busy, 40)
+    numbers: list[int] = []
+    several = [PublishCommand(0, "h", "k", messages(20))] * 10
+
+    def keep_busy() -> None:
+        if sum(number not in busy.answers for number in numbers) < 10:
+            numbers.extend(say(busy, *several))
+
+    keep_busy()
+    leave(client, 400)
+    turns = 0
+    while rig.state.queues.by_name["from"].length:
+        keep_busy()
+        wake(rig)
+        turns += 1
+        assert turns < 100, "publishes leave them nothing"
+    assert turns > 1 and sum(number in busy.answers for number in numbers) >= turns // 4
+    while wake(rig):
+        pass
+    assert rig.bodies("q0") == [b"%d" % number for number in range(400)]
+    codes = {answered.code for each in (client, busy) for answered in each.answers.values()}
+    assert codes == {ErrorCode.NONE}
+    rig.check_log()
+
+
+def test_a_dead_letter_that_waits_is_moved_once_though_its_end_is_noticed_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its time was up when it was given back, and nobody had looked at it yet."""
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    batch = 13
+    rig = Rig(PrimarySettings(expiry_batch_max=batch))
+    client, other = rig.client(), rig.client()
+    spread(rig, 373)
+    client.declare("from", dead_letter_exchange="all")
+    for number in range(2 * batch - 1):
+        client.publish("from", b"%d" % number, ttl_ms=100)
+    client.publish("from", b"last", ttl_ms=101)
+    other.consume("from", credit=2 * batch)
+    *positions, last = other.positions("from")
+    other.settle("from", *positions, disposition=Disposition.RELEASE)
+    rig.pass_time(200)
+    assert rig.core.context.letters.ready and other.bodies("from") == [b"last"]
+    other.settle("from", last, disposition=Disposition.RELEASE)
+    while rig.wakes:
+        wake(rig)
+    assert rig.bodies("from") == []
+    assert rig.bodies("q0") == [*(b"%d" % number for number in range(2 * batch - 1)), b"last"]
+    rig.check_log()
+
+
 @pytest.mark.parametrize("leave", [expire, fail])
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_dead_letters_that_wait_are_offered_to_nobody_and_found_by_a_successor(
@@ -622,16 +700,20 @@ def test_dead_letters_that_wait_are_offered_to_nobody_and_found_by_a_successor(
     successor.check_log()
 
 
-def test_a_primary_that_leaves_does_not_go_on_with_dead_letters_before(rig: Rig) -> None:
+@pytest.mark.parametrize("leave", [fail, reject])
+def test_a_primary_that_leaves_does_not_go_on_with_dead_letters_before(
+    rig: Rig, leave: Callable[[RigClient, int], None]
+) -> None:
     client = rig.client()
     spread(rig, 500)
-    fail(client, 12)
+    leave(client, 12)
     while rig.core.is_alone:
         wake(rig)
     left = rig.state.queues.by_name["from"].length
     rig.perform(rig.core.prepare_to_leave(rig.now))
-    rig.boottime_ms += 50
-    wake(rig)
+    for _ in range(3):
+        rig.boottime_ms += 50
+        wake(rig)
     assert rig.core.may_leave and rig.state.queues.by_name["from"].length == left > 0
     rig.perform(rig.core.stay(rig.now))
     rig.pass_time(50)

@@ -1,11 +1,13 @@
 """Rejects and worn-out messages whose bodies are away: nothing is said before it is recorded, and nobody else gets them."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.core.commands import AnyCommand, BindCommand, DeleteQueueCommand, Disposition, SettleCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, QueuePosition
-from lockstep.core.inputs import MessagesRead, StoreConnected, StoreLost
+from lockstep.core.inputs import MessagesRead, StoreConnected, StoreLost, Woken
 from lockstep.core.pieces import at_once
 from lockstep.core.records import AcceptCommand, Dequeue
 from lockstep.core.replication import HandedOver
@@ -408,6 +410,35 @@ def test_a_queue_that_is_deleted_while_its_dead_letters_wait_leaves_none(rig: Ri
     client.declare("q")
     assert rig.bodies("q") == []
     rig.check_log()
+
+
+def test_worn_out_messages_that_wait_are_found_a_second_time_by_a_new_reign_and_are_dead_letters_once(
+    rig: Rig,
+) -> None:
+    """It looks through what was there when it began."""
+    client = rig.client()
+    client.declare("dead", is_durable=False)
+    client.declare("q", dead_letter_exchange="", dead_letter_key="dead", delivery_count_max=1)
+    for body in numbered(COUNT):
+        client.publish("q", body)
+    successor = Rig(replace(SMALL, piece_cost=1), predecessor=rig, resident_bytes_max=1)
+    other = successor.client("other")
+    other.consume("q")
+    successor.holds_readings = True
+    other.command(SettleCommand(0, "q", Epoch(2), other.positions("q"), Disposition.FAIL))
+    other.in_hand.clear()
+    assert successor.core.context.pieces.works
+    while successor.core.context.pieces.works:
+        successor.boottime_ms += 1
+        successor.feed(Woken(SET))
+    assert successor.readings and length(successor, "q")
+    while successor.readings or successor.wakes:
+        read_all(successor)
+        successor.boottime_ms += 1
+        successor.wakes.clear()
+        successor.feed(Woken(SET))
+    assert successor.bodies("dead") == numbered(COUNT) and length(successor, "q") == 0
+    successor.check_log()
 
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
