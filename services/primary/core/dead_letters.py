@@ -144,6 +144,7 @@ def move_waiting(context: Context) -> None:
 
 def _move_next(context: Context, letters: WaitingLetters) -> Iterator[int]:
     """A part of what waits first, or what has to be read for it."""
+    letters.are_before_rejects = False
     waiting = letters.take()
     queue = waiting.queue
     if context.state.queues.by_id.get(queue.id) is not queue:

@@ -59,6 +59,8 @@ class WaitingLetters:
         """Selections that waited have had their share of the time since dead letters last had theirs."""
         self.are_next = False
         """Dead letters found nothing of that share, and it is their turn."""
+        self.are_before_rejects = False
+        """A part of a reject was moved while some were ready here: it is their turn."""
 
     def left(self, now: Now) -> int:
         """What may still be moved in this step (`moving_cost`); the part that is begun with that may be longer."""

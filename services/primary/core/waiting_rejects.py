@@ -82,18 +82,21 @@ class WaitingRejects:
         self._waiting.append(_Waiting(stream, command))
 
     def take(self) -> tuple[ClientStream, AnyCommand] | None:
-        """Go on with what waits. Answers a command that can be executed now, with its stream, which is blocked no more: there is
-        nothing left of it. None: there is none.
+        """Go on with what waits, in turns with other dead letters. Answers a command that can be executed now, with its stream,
+        which is blocked no more: there is nothing left of it. None: there is none.
         """
         while self._waiting and not (self._is_reading or self._context.alone.works):
-            first = self._waiting[0]
+            first, letters = self._waiting[0], self._context.letters
             if self._is_gone(first):
                 self._waiting.popleft()
             elif first.is_done:
                 self._waiting.popleft()
                 first.stream.blocked_by = 0
                 return first.stream, first.command
+            elif letters.ready and letters.are_before_rejects:
+                return None
             elif may_move(self._context):
+                letters.are_before_rejects = bool(letters.ready)
                 self._context.alone.do(self._do_part(first))
             else:
                 return None

@@ -616,6 +616,30 @@ def test_rejects_for_many_queues_take_turns(rig: Rig, monkeypatch: pytest.Monkey
     rig.check_log()
 
 
+def test_rejects_for_many_queues_leave_other_dead_letters_their_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    client, count, rejected = rig.client(), 12, 100
+    spread(rig, 300)
+    in_hand(client, rejected, credit=rejected)
+    client.declare("expiring", message_ttl_ms=100, dead_letter_exchange="all")
+    client.publish("expiring", *[b"expired"] * count)
+    rig.pass_time(50)
+    epoch, positions = rig.core.epoch, client.positions("from")
+    reject_one = [SettleCommand(0, "from", epoch, (each,), Disposition.REJECT) for each in positions]
+    numbers = say(client, *reject_one)
+    rig.pass_time(100)
+    while rig.state.queues.by_name["expiring"].length:
+        wake(rig)
+    assert numbers[rejected // 2] not in client.answers
+    while rig.wakes:
+        wake(rig)
+    assert {client.answers[number].code for number in numbers} == {ErrorCode.NONE}
+    assert len(rig.bodies("q0")) == rejected + count and not rig.bodies("from")
+    rig.check_log()
+
+
 @pytest.mark.parametrize("leave", [fail, reject])
 def test_publishes_that_are_compared_with_much_leave_dead_letters_their_turn(
     rig: Rig, leave: Callable[[RigClient, int], None], monkeypatch: pytest.MonkeyPatch
