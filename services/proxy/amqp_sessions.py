@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from proton import Link, Session
 
+from services.proxy.client_deliveries import Settling
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
@@ -23,7 +24,7 @@ class AmqpSessions:
         """Those on all of them."""
         self._lossy: dict[Session, None] = {}
         """On which the client may still send the rest of what was refused."""
-        self._settling: dict[Handle, Iterator[None]] = {}
+        self._settling: dict[Handle, Settling] = {}
         """Of links that have ended: settles their deliveries, before the engine frees them with what they have."""
 
     def begin(self, session: Session) -> bool:
@@ -46,14 +47,14 @@ class AmqpSessions:
         self._links -= len(links)
         self._lossy.pop(session, None)
         session.close()
-        yield from self._free(links)
+        yield from self._free(links, has_transport=True)
         session.free()
 
     def release(self) -> Iterator[None]:
         """The connection is gone: frees what would else be freed at once with it."""
         while self._begun:
             _, links = self._begun.popitem()
-            yield from self._free(links)
+            yield from self._free(links, has_transport=False)
 
     def attach(self, link: Link) -> bool:
         """Counts a link of the client's; False: there are too many."""
@@ -66,13 +67,15 @@ class AmqpSessions:
         del self._begun[_keep_session(link)][path.handle_of(link)]
         self._links -= 1
 
-    def ended(self, link: Handle, settling: Iterator[None]) -> None:
+    def ended(self, link: Handle, settling: Settling) -> None:
         """A link has ended, and is not freed before this is done."""
         self._settling[link] = settling
 
-    def settle(self, link: Handle) -> Iterator[None]:
-        """What is to be done before the link is freed."""
-        yield from self._settling.pop(link, ())
+    def settle(self, link: Handle, *, has_transport: bool = True) -> Iterator[None]:
+        """What is to be done before the link is freed. `has_transport`: the engine has one."""
+        settling = self._settling.pop(link, None)
+        if settling is not None:
+            yield from settling(has_transport)
 
     def refused(self, session: Session) -> None:
         """A link was ended by us: what the client has sent on it meanwhile comes, and nobody takes it."""
@@ -97,10 +100,10 @@ class AmqpSessions:
             if session.incoming_capacity != wanted:
                 session.incoming_capacity = wanted
 
-    def _free(self, links: dict[Handle, Link]) -> Iterator[None]:
+    def _free(self, links: dict[Handle, Link], *, has_transport: bool) -> Iterator[None]:
         while links:
             handle, link = links.popitem()
-            yield from self.settle(handle)
+            yield from self.settle(handle, has_transport=has_transport)
             link.free()
             yield
 

@@ -6,7 +6,7 @@ when its epoch is over or its session lost, until its message comes again: the b
 that followed in the same epoch may hold the message, by the same name, for another client.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from lockstep.client.command_batches import CommandBatches, Confirmation, in_commands
@@ -31,6 +31,8 @@ _UNSAYABLE = ErrorCode.INVALID_ARGUMENT, ErrorCode.TOO_LARGE
 _RETURNS = Disposition.RELEASE, Disposition.FAIL
 _NOT_TERMINAL = 0, StateCode.RECEIVED
 """No state, or one that is no outcome (3.4.1): it says nothing of what becomes of a delivery until that is settled."""
+Settling = Callable[[bool], Iterator[None]]
+"""Settles what a link that has ended has left, one by one. It is told whether the engine has a transport."""
 
 
 class Owner(Protocol):
@@ -126,10 +128,13 @@ class ClientDeliveries:
         self.sent.clear()
         return left
 
-    def settle_left(self) -> Iterator[None]:
-        """Behind `end`: settles one by one what the engine would else settle at once, when it frees the link."""
+    def settle_left(self, has_transport: bool) -> Iterator[None]:
+        """Behind `end`: settles one by one what the engine would else settle at once, when it frees the link. What it has of them
+        and has not sent it lets go of, while it `has_transport`: else it keeps that until the session ends.
+        """
+        settle = path.abort if has_transport else path.settle
         while self._left:
-            path.settle(self._left.pop())
+            settle(self._left.pop())
             yield
 
     @property

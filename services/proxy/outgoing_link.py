@@ -10,7 +10,6 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import Protocol
 
 from proton import Link, Sender
@@ -22,7 +21,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import client_deliveries
-from services.proxy.client_deliveries import ClientDeliveries, Source
+from services.proxy.client_deliveries import ClientDeliveries, Settling, Source
 from services.proxy.core.conditions import RESOURCE_DELETED, RESOURCE_LIMIT, Condition, condition_of_code
 from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
@@ -97,6 +96,11 @@ class OutgoingLink:
         flow behind them would be taken for the answer to the next drain."""
         self._is_over = False
 
+    @property
+    def session(self) -> Handle:
+        """That its link is in."""
+        return path.session_of(self._handle)
+
     # --- life ---
 
     def open(self) -> None:
@@ -137,9 +141,9 @@ class OutgoingLink:
                 waiting[epoch] = [*positions, *waiting.get(epoch, ())]
         self._give_all(waiting, Disposition.RELEASE)
 
-    def settle_left(self) -> tuple[Handle, Iterator[None]]:
+    def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
-        return self._handle, self._deliveries.settle_left()
+        return self._handle, self._deliveries.settle_left
 
     def _take_waiting(self) -> dict[Epoch, list[QueuePosition]]:
         held: dict[Epoch, list[QueuePosition]] = {}

@@ -3,8 +3,8 @@
 Law: what the engine holds for a connection, over all of its sessions, and what waits for its socket are one sum. A session has no
 more of it than it leaves, nor has a connection of its worker's room; but some of that a connection may always have. So whoever
 takes what he was sent is sent more, however much is held for others, and whoever is held up waits for his own client to take
-some. Behind the limits links keep their messages until they are told that there is room. A connection ends for which the engine
-holds nothing but what will never be sent: it would wait for ever.
+some. Behind the limits links keep their messages until they are told that there is room. A connection ends in which a link has
+no room for what will never be sent: it would wait for ever.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -29,6 +29,8 @@ class Wire(Protocol):
 class HeldUp(Protocol):
     """A link that has something to send."""
 
+    @property
+    def session(self) -> Handle: ...
     def resume(self) -> None: ...
 
 
@@ -100,17 +102,24 @@ class OutputRoom:
         self._hold(self.held - self._sessions.pop(session, 0))
 
     def left_behind(self, sending: Callable[[], Collection[Handle]]) -> int:
-        """Bytes that hold links up and will never be sent, if they are as many as a session may have: what links had when their
-        client detached them, before its window let it through, the engine has until their session ends. `sending`: answers the
-        sessions in which something will be sent.
+        """Bytes that will never be sent, if they alone leave a link no room: what the engine was given as settled, and had not
+        sent when its client detached the link, it has until their session ends. `sending`: answers the sessions in which
+        something will be sent.
         """
         limits = self._limits
         enough = min(limits.output_bytes_max, limits.connection_output_bytes_max // 2)
         if self.held < enough or not self._held_up or self._waiting:
             return 0
         others = sending()
-        left = sum(size for session, size in self._sessions.items() if session not in others)
-        return left if left >= enough else 0
+        left = {session: size for session, size in self._sessions.items() if session not in others}
+        of_all = sum(left.values())
+        for link in self._held_up:
+            session = link.session
+            mine = left.get(session, 0)
+            is_full = mine >= limits.output_bytes_max or of_all + mine >= limits.connection_output_bytes_max
+            if is_full and session not in others:
+                return of_all
+        return 0
 
     def _look(self) -> None:
         """At what was taken meanwhile."""

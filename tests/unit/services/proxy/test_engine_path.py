@@ -276,6 +276,25 @@ def test_a_link_is_sending_what_its_peer_has_no_credit_for(pair: Pair) -> None:
     assert not path.is_sending(incoming(pair))
 
 
+def test_what_is_aborted_before_it_was_sent_is_let_go_of(pair: Pair) -> None:
+    path, link = pair.path, outgoing(pair)
+    pair.receiver.flow(1)
+    pair.exchange()
+    sent = path.send(link, b"1", b"sent", False)
+    pair.exchange()
+    unsent = path.send(link, b"2", b"unsent", False)
+    assert path.unsent_bytes(path.session_of(link)) == len(b"unsent")
+    path.abort(sent)
+    path.abort(unsent)
+    assert path.unsent_bytes(path.session_of(link)) == 0
+    pair.exchange()
+    got = pair.receiver.current
+    assert got is not None and pair.receiver.recv(10) == b"sent"
+    pair.receiver.advance()
+    assert got.settled and pair.receiver.current is None
+    assert path.unsettled(link) == 0
+
+
 def test_a_drain_is_answered(pair: Pair) -> None:
     path, link = pair.path, outgoing(pair)
     pair.receiver.drain(5)

@@ -15,7 +15,7 @@ from services.proxy.engine_path import path
 from services.proxy.listener import ClientSocket
 from services.proxy.output_room import ALWAYS_BYTES, OutputRoom, WorkerOutput
 from services.proxy.settings import ProxyLimits
-from tests.amqp.codec import performative
+from tests.amqp.codec import performative, ubyte
 from tests.amqp.raw_client import RawClient, attach_receiver, begin, credit
 from tests.amqp.stub_brokers import EPOCH, StubSession, StubSet
 from tests.amqp.stub_proxy import StubProxy, serving
@@ -259,7 +259,7 @@ def look(proxy: StubProxy) -> None:
 
 async def receive_and_leave(client: RawClient, proxy: StubProxy, name: str, count: int, mode: int) -> None:
     """A receiver that ends before its client's window lets anything through."""
-    client.send(attach_receiver(name, "queue", snd_settle_mode=mode))
+    client.send(attach_receiver(name, "queue", snd_settle_mode=ubyte(mode)))
     await client.expect("attach")
     client.send(credit(0, count, incoming_window=0))
     await settled(proxy)
@@ -267,13 +267,12 @@ async def receive_and_leave(client: RawClient, proxy: StubProxy, name: str, coun
     await client.expect("detach")
 
 
-@pytest.mark.parametrize("mode", [Link.SND_UNSETTLED, Link.SND_SETTLED])
 async def test_a_connection_ends_whose_room_is_taken_by_what_ended_links_have_left(
-    proxy: StubProxy, mode: int, caplog: pytest.LogCaptureFixture
+    proxy: StubProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The engine has that until their session ends, and never sends it."""
+    """Where that was settled at once, the engine has it until their session ends, and never sends it."""
     async with await RawClient.begun(proxy.address, incoming_window=0) as client:
-        await receive_and_leave(client, proxy, "r1", COUNT, mode)
+        await receive_and_leave(client, proxy, "r1", COUNT, Link.SND_SETTLED)
         client.send(attach_receiver("r2", "queue"))
         await client.expect("attach")
         look(proxy)
@@ -289,7 +288,7 @@ async def test_a_connection_stays_while_a_link_sends_beside_what_ended_links_hav
     proxy: StubProxy,
 ) -> None:
     async with await RawClient.begun(proxy.address, incoming_window=0) as client:
-        await receive_and_leave(client, proxy, "r1", COUNT // 2, Link.SND_UNSETTLED)
+        await receive_and_leave(client, proxy, "r1", COUNT // 2, Link.SND_SETTLED)
         client.send(attach_receiver("r2", "queue"))
         await client.expect("attach")
         client.send(credit(0, COUNT, incoming_window=0))
@@ -302,6 +301,33 @@ async def test_a_connection_stays_while_a_link_sends_beside_what_ended_links_hav
         client.say("end")
         await client.expect("end")
         assert proxy.worker.outputs.left == LIMITS.outputs_bytes_max
+
+
+async def test_a_connection_stays_whose_other_session_is_held_up_by_its_own_window(proxy: StubProxy) -> None:
+    """What a session has left behind does not concern another one that has room of its own."""
+    async with await RawClient.begun(proxy.address, incoming_window=0) as client:
+        await receive_and_leave(client, proxy, "r1", COUNT, Link.SND_SETTLED)
+        await client.begin(1, incoming_window=0)
+        client.send(attach_receiver("r2", "queue", 0, 1))
+        await client.expect("attach")
+        client.send(credit(0, COUNT, channel=1, incoming_window=0))
+        await settled(proxy)
+        look(proxy)
+        client.send(credit(0, COUNT, channel=1, incoming_window=PLENTY))
+        for _ in range(COUNT):
+            await client.expect("transfer")
+
+
+async def test_what_a_link_has_not_sent_leaves_its_room_when_it_ends(proxy: StubProxy) -> None:
+    """Its messages were not settled yet."""
+    async with await RawClient.begun(proxy.address, incoming_window=0) as client:
+        for number in range(3):
+            await receive_and_leave(client, proxy, f"r{number}", COUNT, Link.SND_UNSETTLED)
+            look(proxy)
+        assert proxy.worker.outputs.left == LIMITS.outputs_bytes_max
+        client.send(attach_receiver("last", "queue"), credit(0, COUNT, incoming_window=PLENTY))
+        for _ in range(COUNT):
+            await client.expect("transfer")
 
 
 class Transport:
