@@ -10,7 +10,7 @@ from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchange
 from lockstep.core.ids import QueueId
 from services.primary.core.context import SHOWN_MAX, Context, check_text, shown
-from services.primary.core.selecting import COMPARED_IN_ALL, COMPARED_MANY, QUEUES_MANY, Asking
+from services.primary.core.selecting import COMPARED_IN_ALL, COMPARED_MANY, PLACES_MANY, QUEUES_MANY, Asking
 
 _TTL_MS = attrgetter("ttl_ms")
 TargetIds = tuple[QueueId, ...]
@@ -117,7 +117,8 @@ def _choose(
     headers = dict(messages[0].headers) if exchange.kind == "headers" else {}
     if asking is None:
         certain = exchange.matcher.targets(key, headers).certain
-        if len(certain) >= QUEUES_MANY:
+        queues = len(certain)
+        if queues >= QUEUES_MANY or (queues > 1 and queues * len(messages) > PLACES_MANY):
             context.selectors.check_share(context.now)
         return [(certain, messages)] if certain else []
     if isinstance(messages, AlikeMessages):

@@ -45,6 +45,8 @@ from services.primary.core.publish_records import (
 from services.primary.core.publish_routes import Arriving, Routed, TargetIds, find
 from services.primary.core.removing import evict, evict_in_steps
 from services.primary.core.selecting import (
+    PLACES_MANY,
+    PUBLISH_STEPS_MAX,
     QUEUES_MANY,
     STEPS_PER_PLACE,
     STEPS_PER_QUEUE,
@@ -141,11 +143,15 @@ def admit(context: Context, command: PublishCommand, arriving: Arriving) -> Batc
 
 
 def _pay(context: Context, batch: Batch) -> None:
-    """Take of the selectors' share what goes to many queues costs: others have their turn behind it."""
-    queues = len(batch.queues)
-    if queues >= QUEUES_MANY:
-        places = sum([run.places for run in batch.runs if not run.are_alike])
-        context.selectors.pay(queues * STEPS_PER_QUEUE + places * STEPS_PER_PLACE)
+    """Take of the selectors' share what goes to many queues costs, or much that goes to some: others have their turn behind it.
+    They wait no longer for it than for whoever asks selectors.
+    """
+    places = sum([run.places for run in batch.runs if not run.are_alike])
+    if len(batch.queues) >= QUEUES_MANY or places > PLACES_MANY:
+        # Those of one record go to about the same queues.
+        queues = max(len(batch.queues), sum([len(run.messages[0].queues) for run in batch.runs]))
+        steps = queues * STEPS_PER_QUEUE + places * STEPS_PER_PLACE
+        context.selectors.pay(min(steps, PUBLISH_STEPS_MAX))
 
 
 def _admit_in_steps(

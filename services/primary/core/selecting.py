@@ -37,6 +37,8 @@ STEPS_PER_PLACE = 4
 """The same for each place that such a publish gets in queues, if they are looked at one by one."""
 QUEUES_MANY = 64
 """A publish to fewer takes nothing: it is a common one."""
+PLACES_MANY = 4000
+"""But for one that gets more places in them, which may be more than one step's work."""
 SHARE_STEPS = 50_000
 """At a time: some milliseconds."""
 STEPS_PER_MS = 5_000

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.commands import (
     AnyCommand,
@@ -22,10 +23,12 @@ from lockstep.core.commands import (
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, QueueId
 from lockstep.core.inputs import Woken
+from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from lockstep.core.records import Bind, DeclareExchange, DeclareQueue
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core import publishing
+from services.primary.core.publish_records import PLACES_IN_ONE
 from services.primary.core.selecting import COMPARED_MANY, PUBLISH_STEPS_MAX, QUEUES_MANY, SHARE_STEPS
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
@@ -75,6 +78,34 @@ def test_behind_some_publishes_to_many_queues_others_have_their_turn(rig: Rig, c
     for queue in ("q0", f"q{QUEUES_MANY - 1}"):
         assert rig.bodies(queue) == [b"%d" % number for number in range(MANY)]
     assert rig.bodies("other") == [b"in between"] * (len(answered) - 1)
+    rig.check_log()
+
+
+@pytest.mark.parametrize(
+    ("queues", "messages", "priority"),
+    [
+        (SHARES_AT_ONCE + 1, 1, PRIORITY_DEFAULT),
+        (QUEUES_MANY, PLACES_IN_ONE // QUEUES_MANY + 1, 9),
+        (QUEUES_MANY // 2, 2 * PLACES_IN_ONE // QUEUES_MANY + 1, 9),
+    ],
+)
+def test_behind_each_long_publish_others_have_their_turn(
+    rig: Rig, queues: int, messages: int, priority: int
+) -> None:
+    client, other = rig.client(), rig.client()
+    spread(rig, queues)
+    other.declare("other")
+    rig.pass_time(50)
+    bodies = AlikeMessages(tuple(b"%d" % number for number in range(messages)), priority=priority)
+    several = 12
+    numbers = say(client, *[PublishCommand(0, "all", "k", bodies)] * several)
+    behind = other.command(publish("other", b"in between"))
+    while behind not in other.answers:
+        wake(rig)
+    assert sum(number in client.answers for number in numbers) <= several // 2
+    while wake(rig):
+        pass
+    assert all(client.answers[number].value == messages * queues for number in numbers)
     rig.check_log()
 
 
