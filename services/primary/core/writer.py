@@ -14,13 +14,16 @@ from lockstep.core.records import (
     Annotate,
     AnyRecord,
     Begin,
+    Bind,
     Commit,
     Dequeue,
+    ForgetOutcomes,
     Move,
     Prepare,
     Publish,
     Requeue,
     Rollback,
+    Unbind,
 )
 from lockstep.core.set_state import SetState
 from services.primary.core.observers import TransactionObserver, TransactionObserverFactory
@@ -30,7 +33,8 @@ NAME_BYTES = 9
 """What a record takes to name one position, one queue of one message, or one time, at most."""
 MESSAGE_BYTES = 24
 """What it takes for a message, beside its content and its queues."""
-_NAMING = Annotate, Dequeue, Move, Requeue
+_TEXT_BYTES = 5
+"""What it takes for a text, beside its bytes, at most."""
 WholeOperation = tuple[Publish | Dequeue, bool, int]
 """A record, whether it is durable, and bytes of what its messages have."""
 
@@ -57,10 +61,8 @@ class Writer:
             content_bytes = size_of_all(record.messages) or MESSAGE_BYTES * len(record.messages)
             if places > len(record.messages):
                 content_bytes += NAME_BYTES * places
-        elif isinstance(record, _NAMING):
-            content_bytes = NAME_BYTES * len(record.positions)
-            if type(record) is Move:
-                content_bytes += NAME_BYTES * (len(record.targets) + len(record.expires_ms))
+        elif (measure := _MEASURES.get(type(record))) is not None:
+            content_bytes = measure(record)
         else:
             content_bytes = 0
         index = self.log.append(record, is_durable, content_bytes)
@@ -135,6 +137,20 @@ class Writer:
 
 
 # A table, as for applying: most records are none of these.
+def _bytes_of_texts(pairs: Sequence[tuple[str, str]]) -> int:
+    return sum([len(name.encode()) + len(value.encode()) + 2 * _TEXT_BYTES for name, value in pairs])
+
+
+_MEASURES: dict[type, Callable[[Any], int]] = {
+    Annotate: lambda record: NAME_BYTES * len(record.positions) + len(record.annotations),
+    Bind: lambda record: _bytes_of_texts(record.arguments),
+    Dequeue: lambda record: NAME_BYTES * len(record.positions),
+    ForgetOutcomes: lambda record: 2 * NAME_BYTES * len(record.kept),
+    Move: lambda record: NAME_BYTES * (len(record.positions) + len(record.targets) + len(record.expires_ms)),
+    Requeue: lambda record: NAME_BYTES * len(record.positions),
+    Unbind: lambda record: _bytes_of_texts(record.arguments),
+}
+"""What else may be long, about: by kinds of records, of which the others have some names at most."""
 _TOLD: dict[type, Callable[[Writer, LogIndex, Any], None]] = {
     Begin: Writer._begun,
     Publish: Writer._published,

@@ -1,5 +1,8 @@
 """Frames have a size that every stream carries: what multiplies contents, or names many messages, is refused or done in parts."""
 
+from typing import get_args, get_origin, get_type_hints
+
+import msgspec
 import pytest
 
 from lockstep.core.alike_messages import AlikeMessages
@@ -13,9 +16,23 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import FRAME_BYTES_MAX
-from lockstep.core.ids import LogIndex
+from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId, QueuePosition
 from lockstep.core.inputs import Woken
-from lockstep.core.records import AcceptCommand, Dequeue, Publish
+from lockstep.core.records import (
+    AcceptCommand,
+    AdvanceSubscription,
+    Annotate,
+    AnyRecord,
+    Bind,
+    Dequeue,
+    ForgetOutcomes,
+    Message,
+    Move,
+    Prepare,
+    Publish,
+    Requeue,
+    Unbind,
+)
 from lockstep.core.set_state import SetState
 from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from services.primary.core.settings import PrimarySettings
@@ -389,3 +406,53 @@ def test_what_no_stream_would_carry_stops_the_process_before_it_is_in_the_log() 
     assert log.end == end + 1
     log.end_command(1)
     log.append(record, False, FRAME_BYTES_MAX // 2 + 1)
+
+
+# --- what is no content ---
+
+
+KEY = LogIndex(1 << 40), Epoch(1 << 20)
+POSITION = QueuePosition(1 << 50)
+QUEUE = QueueId(1 << 40)
+LONG = [
+    Annotate(None, QUEUE, (POSITION,) * 100, bytes(4000)),
+    Bind(None, ExchangeId(1), QUEUE, "k", (("name", "v" * 2000), ("other", "w" * 2000))),
+    Bind(None, ExchangeId(1), QUEUE, "k", (("", "\u20ac"),) * 1000),
+    Dequeue(None, None, 0, QUEUE, (POSITION,) * 1000),
+    ForgetOutcomes(None, LogIndex(1), 0, (KEY,) * 1000),
+    Move(None, 0, QUEUE, (POSITION,), (QUEUE,) * 1000, 1, (1 << 60,) * 1000),
+    Publish(None, None, 0, (Message((QUEUE,) * 1000, b"", b""),)),
+    Requeue(None, QUEUE, (POSITION,) * 1000),
+    Unbind(None, ExchangeId(1), QUEUE, "k", (("name", "v" * 4000),)),
+]
+
+
+@pytest.mark.parametrize("record", LONG, ids=lambda record: type(record).__name__)
+def test_what_is_long_in_a_record_counts_as_bytes_of_its_frame(
+    rig: Rig, record: AnyRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = rig.core.context.writer
+    monkeypatch.setattr(type(writer.state), "apply", lambda *_: None)
+    before = writer.log.pending_bytes
+    places = 1000 if isinstance(record, Publish) else 0
+    writer.append(record, True, places)
+    written, size = writer.log.pending_bytes - before, len(msgspec.msgpack.encode(record))
+    assert size <= written + 100
+    assert written <= 3 * size
+    assert size > 3000
+
+
+def test_every_record_that_has_something_long_is_measured() -> None:
+    """What is named or said many times, or is as long as a client wants."""
+    short = {
+        AdvanceSubscription: "begins",  # Resource sets.
+        Prepare: "resource_sets",
+    }
+    for kind in get_args(AnyRecord):
+        named = {
+            field
+            for field, its_type in get_type_hints(kind).items()
+            if get_origin(its_type) is tuple and field != "transaction" and get_args(its_type)[-1:] == (...,)
+        }
+        if named - {short.get(kind)}:
+            assert kind in {type(record) for record in LONG}, kind
