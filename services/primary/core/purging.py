@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lockstep.core.commands import PurgeQueueCommand
+from lockstep.core.effects import WakeAt
 from lockstep.core.ids import QueuePosition, place
 from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, CommandRef, DequeueReason
@@ -19,9 +20,13 @@ from services.primary.core.context import Context, Request, answer_of
 from services.primary.core.removing import append_dequeue, end_part
 from services.primary.core.waiting_rejects import BLOCKED
 
+PURGED_IN_ONE = 500
+"""Messages that leave in one step, for some microseconds each if they have priorities. All that commands which come together
+purge is no more than what one step moves (`WaitingLetters.left`)."""
+
 
 class LongPurge(Exception):
-    """The queue holds more than one command may name: nothing was done yet."""
+    """The queue holds more than is removed in one step, or in what is left of it: nothing was done yet."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(queue.name)
@@ -31,10 +36,15 @@ class LongPurge(Exception):
 def purge_queue(context: Context, request: Request, command: PurgeQueueCommand) -> None:
     """In one go; raises `LongPurge` if that is too much for one."""
     queue = context.queue(command.name, request.session)
-    if queue.length > context.settings.command_messages_max:
+    if queue.length > min(_most(context), context.letters.left(context.now)):
         raise LongPurge(queue)
     count = _remove(context, queue, queue.positions())
     context.writer.append(AcceptCommand(request.ref, count), False)
+
+
+def _most(context: Context) -> int:
+    """Messages that one step removes."""
+    return min(PURGED_IN_ONE, context.settings.command_messages_max)
 
 
 def _remove(context: Context, queue: Queue, positions: Iterable[QueuePosition]) -> int:
@@ -44,6 +54,7 @@ def _remove(context: Context, queue: Queue, positions: Iterable[QueuePosition]) 
         for position in positions
         if position not in queue.locks and not context.dispatch.is_held(queue.id, position)
     ]
+    context.letters.pay(len(free))
     append_dequeue(context, queue, free, DequeueReason.PURGED)
     return len(free)
 
@@ -81,6 +92,8 @@ class LongPurges:
         stream.blocked_by = BLOCKED
         end = QueuePosition(place(self._context.writer.log.end + 1, 0))
         self._waiting.append(_Purge(stream, CommandRef(stream.session, number), queue, end, QueuePosition(0)))
+        context = self._context
+        context.effects.append(WakeAt(context.state.set_name, context.now.boottime_ms + 1))
 
     def go_on(self) -> ClientStream | None:
         """Do one part. Answers a stream that is blocked no more, because its purge was answered; None: there is none."""
@@ -91,7 +104,7 @@ class LongPurges:
         context, purge = self._context, self._waiting[0]
         # A queue that was deleted meanwhile holds nothing any more.
         is_there = context.state.queues.by_id.get(purge.queue.id) is purge.queue
-        count_max = context.settings.command_messages_max
+        count_max = _most(context)
         found = purge.queue.positions(purge.start, count_max + 1) if is_there else []
         left = found[: bisect_left(found, purge.end)]
         purge.count += _remove(context, purge.queue, left[:count_max])
