@@ -470,6 +470,8 @@ def test_a_client_is_read_when_nobody_has_enough_for_now() -> None:
 
 def test_links_that_wait_for_room_are_told_in_steps() -> None:
     class HeldUp:
+        session = None
+
         told = 0
 
         def resume(self) -> None:
