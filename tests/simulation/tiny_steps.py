@@ -96,8 +96,15 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "lockstep.core.pieces": {"PIECE_COST": _SETTING},
     "services.broker.core.witness": {"BEGINNINGS_AT_ONCE": "tries before a pause: no work goes on behind it"},
     "services.primary.core.dispatch": {"_APPENDED_AS_ONE": "a weight of what is counted: no step of a work"},
+    "services.primary.core.purging": {
+        "PURGED_IN_ONE": "a part is as small as command_messages_max, which scenarios set"
+    },
     "services.primary.core.removing": {"PARTS_OF_A_FRAME": "a part of a setting, which seeds draw"},
-    "services.primary.core.selecting": {"SHARE_STEPS": _BUDGET, "DEAD_LETTER_STEPS_MAX": _BUDGET},
+    "services.primary.core.selecting": {
+        "SHARE_STEPS": _BUDGET,
+        "DEAD_LETTER_STEPS_MAX": _BUDGET,
+        "PLACES_MANY": _BUDGET,
+    },
 }
 """Constants that are called like such, and why they are left as they are."""
 

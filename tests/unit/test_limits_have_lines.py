@@ -60,7 +60,6 @@ QUIET = {
     "services/primary/core/primary.py uncommitted_bytes_max": OURS,
     "services/primary/core/publishing.py bytes_max": QUEUE,
     "services/primary/core/publishing.py length_max": QUEUE,
-    "services/primary/core/purging.py command_messages_max": OURS,
     "services/proxy/coordinator_link.py _MESSAGE_BYTES_MAX": PROTOCOL,
     "services/proxy/security/sasl_layer.py CHALLENGES_MAX": PROTOCOL,
 }
