@@ -261,18 +261,20 @@ class Unread:
             self.bench.feed(MessagesRead(SET, asked[-1], contents))
 
 
+TAKEN_FOR_NONE = StoreRefused(
+    SET, Epoch(1), A.incarnation, ErrorCode.INVALID_ARGUMENT, "frame 3..3 has a wrong checksum", Epoch(1)
+)
+
+
 def test_a_primary_whose_memory_of_the_log_is_none_to_its_store_ends_and_not_at_once() -> None:
     """It would be sent the same for ever, and nothing be committed; on the way to the store it may have been once."""
     bench = PrimaryBench(entry(1, A))
-    refused = StoreRefused(
-        SET, Epoch(1), A.incarnation, ErrorCode.INVALID_ARGUMENT, "frame 3..3 has a wrong checksum", Epoch(1)
-    )
     for _ in range(2):
-        bench.feed(StoreSaid(SET, refused))
+        bench.feed(StoreSaid(SET, TAKEN_FOR_NONE))
         assert not bench.core.stopped
         bench.pass_ms(2_000)
         bench.write(f"q{bench.ms}")
-    bench.feed(StoreSaid(SET, refused))
+    bench.feed(StoreSaid(SET, TAKEN_FOR_NONE))
     bench.is_store_up = False
     bench.write("lost")
     bench.pass_ms(1_000)
@@ -281,15 +283,12 @@ def test_a_primary_whose_memory_of_the_log_is_none_to_its_store_ends_and_not_at_
     for answer in bench.store.handle(opened):
         bench.feed(StoreSaid(SET, answer))
     assert not bench.core.stopped
-    bench.feed(StoreSaid(SET, refused))
+    bench.feed(StoreSaid(SET, TAKEN_FOR_NONE))
     assert "for no frames: frame 3..3 has a wrong checksum" in bench.core.stopped
 
 
 def test_a_store_that_refuses_all_that_was_on_its_way_has_been_sent_it_once() -> None:
     bench = PrimaryBench(entry(1, A))
-    refused = StoreRefused(
-        SET, Epoch(1), A.incarnation, ErrorCode.INVALID_ARGUMENT, "frame 3..3 has a wrong checksum", Epoch(1)
-    )
     for _ in range(2):
-        bench.feed(StoreSaid(SET, refused))
+        bench.feed(StoreSaid(SET, TAKEN_FOR_NONE))
     assert not bench.core.stopped
