@@ -34,6 +34,7 @@ def disk_found(broker: BrokerId, one: store_pb2.SurveyedSet) -> DiskFound:
         decode_epochs(one.epochs),
         decode_reigns(one.epochs),
         LogIndex(one.set.commit_index),
+        LogIndex(one.set.snapshot_index),
         one.found_by_broker,
     )
 

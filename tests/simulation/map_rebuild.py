@@ -203,6 +203,7 @@ def _disk(broker: BrokerId, one: SetSurveyed) -> DiskFound:
         one.epochs,
         one.reigns,
         status.commit_index,
+        status.snapshot_index,
     )
 
 

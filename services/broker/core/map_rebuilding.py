@@ -49,6 +49,8 @@ class DiskFound:
     reigns: Reigns = ()
     commit_index: LogIndex = LogIndex(0)
     """The highest that it knows: so much was acknowledged."""
+    snapshot_index: LogIndex = LogIndex(0)
+    """How far its snapshot reaches; 0: it has none."""
     found_by_broker: str = ""
     """What its broker has found to be wrong with it, and the store does not know: what it has is known, and its broker will not
     stand with it; "": nothing."""
@@ -67,6 +69,15 @@ class DiskFound:
         """The highest that it speaks of, in the entry that it was told last, too."""
         entry = self.remembered()
         return max(self.highest_epoch, entry.epoch) if entry is not None else self.highest_epoch
+
+    @property
+    def acknowledged(self) -> LogIndex:
+        """So much was, as far as it knows. A newcomer may be gone before it hears that its snapshot was: but the map names nobody
+        before that is so (R8).
+        """
+        entry = self.remembered()
+        is_named = entry is not None and entry.names_disk(self.disk)
+        return max(self.commit_index, self.snapshot_index) if is_named else self.commit_index
 
     def remembered(self) -> SetMap | None:
         """The entry that it was told last."""
@@ -267,10 +278,10 @@ def _known_alone(disks: Sequence[DiskFound], best: DiskFound) -> str:
             continue
         agreed, twice = agreement(disk.outline, best.outline), rival_epoch(disk.outline, best.outline)
         # The best one's may be surveyed before it had what this one knows already.
-        if twice is None and agreed >= min(disk.commit_index, best.log_end):
+        if twice is None and agreed >= min(disk.acknowledged, best.log_end):
             continue
         has_begun = f"epoch {twice} has begun twice: " if twice is not None else ""
-        known = f", and {disk.commit_index} was acknowledged" if disk.commit_index > agreed else ""
+        known = f", and {disk.acknowledged} was acknowledged" if disk.acknowledged > agreed else ""
         return (
             f"{has_begun}behind index {agreed} the disk of {disk.broker} has another log than that of {best.broker}, up to index "
             f"{disk.log_end}{known}: one of them has to be given up (--without), and who leads to be stopped for that"

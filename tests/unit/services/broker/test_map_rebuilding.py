@@ -294,6 +294,19 @@ def test_what_was_acknowledged_and_only_another_disk_has_is_an_operators_to_give
     assert plan(*disks, etcd=known, without=("B1", "B2")).verdict is Verdict.LED
 
 
+def test_what_is_in_the_snapshot_of_a_newcomer_was_acknowledged_if_the_map_named_it() -> None:
+    """It may not have heard so before it was gone; of a learner nobody knows."""
+    newcomer = replace(told_log("B1", 90, 0), snapshot_index=LogIndex(80))
+    others = told_log("B2", 90, 50, LATER), told_log("B3", 90, 50, LATER)
+    found = plan(newcomer, *others)
+    assert found.verdict is Verdict.STUCK and found.problem.startswith("behind index 49 the disk of B1 ")
+    assert "up to index 90, and 80 was acknowledged: one of them has to be given up" in found.problem
+    assert plan(newcomer, *others, without=("B1",)).verdict is Verdict.REBUILT
+    learner = replace(newcomer, map_bytes=entry(in_sync=("B2", "B3")).encode())
+    assert plan(learner, *others).verdict is Verdict.REBUILT
+    assert plan(replace(newcomer, snapshot_index=LogIndex(49)), *others).verdict is Verdict.REBUILT
+
+
 def test_an_entry_says_whether_an_epoch_may_have_begun_twice() -> None:
     disks = disk("B1"), disk("B2"), disk("B3")
     for etcd, is_forked in ((NOTHING, False), (EtcdKnows(entry(3), 5, False, Lineage("old")), True)):

@@ -63,6 +63,7 @@ def test_names_are_those_of_snapshot_and_journal_up_to_the_log_end() -> None:
     found = surveyed(rig)
     assert found.queues == ("new", "old") and found.exchanges == ("kept",)
     assert found.status.snapshot_index > 4
+    assert disk_found(BrokerId("b"), encode_survey(found)).snapshot_index == found.status.snapshot_index
     assert found.status.commit_index < LogIndex(62)
     assert surveyed(rig, with_names=False).queues == ()
 

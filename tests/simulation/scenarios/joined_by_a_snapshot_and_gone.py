@@ -1,0 +1,74 @@
+"""A newcomer that had no time to hear what is committed knows it of its snapshot all the same (R1, R8, R11, history 18).
+
+B is cut off while A publishes messages. C comes with an empty disk, and its snapshot has them, before they are acknowledged. B
+is removed, C is in sync, and they are acknowledged; but C hears nothing of A any more. Then all lose power, and the disk of A is
+lost. etcd comes back from a backup, and B leads the set without these messages. The disk of C names no commit index above what
+B has. But it remembers the entry of the map that names it, and nobody is named before all that its snapshot holds is committed.
+So an operator is asked which of the two logs is to be given up; and where that is the one of B, all of them are there.
+"""
+
+from services.backup.core.settings import BackupSettings
+from services.broker.core.settings import ReplicaSettings
+from services.primary.core.settings import PrimarySettings
+from services.store.core.meta import decode_set_meta
+from tests.simulation.options import Options
+from tests.simulation.staging.rebuilt_map import rebuild_map, try_to_rebuild_map
+from tests.simulation.staging.stage import ETCD, SET, A, B, C, Stage, calm
+
+
+def options() -> Options:
+    return calm(min_in_sync=1)
+
+
+def play(stage: Stage) -> None:
+    world = stage.world
+    world.replica_settings = ReplicaSettings(
+        PrimarySettings(retained_bytes_max=1024), BackupSettings(retained_bytes_max=1024)
+    )
+    stage.start()
+    client = stage.client("c1")
+    client.declare("a")
+    stage.done(client.publish("a", size=3000))
+    stage.run(6)
+    old = world.etcd.backup()
+    stage.power_loss(C)
+    world.lose_disk(C)
+    stage.until(lambda: stage.in_sync == {A, B}, what="C out of the set")
+    stage.cut(B, A, C, ETCD, "c1")
+    agreed = stage.log_end(B)
+    published = [client.publish("a") for _ in range(3)]
+    stage.run(0.1)
+    stage.revive(C)
+    stage.until(lambda: stage.durable(C) == stage.log_end(A) > agreed, what="the snapshot on C")
+    stage.expect(not any(promise.is_done for promise in published), "nothing of that is acknowledged")
+    stage.hold(A, C)
+    stage.until(lambda: stage.in_sync == {A, C}, what="C in sync")
+    for promise in published:
+        stage.done(promise)
+    directory = world.disks[C].directories[SET]
+    told = stage.map.encode()
+    stage.until(lambda: decode_set_meta(directory.meta).map_bytes == told, what="the entry on the disk of C")
+    stage.power_loss(A, B, C)
+    known = decode_set_meta(directory.meta).commit_index
+    stage.expect(known <= agreed, "what the disk of C knows to be committed B has, too")
+    world.lose_disk(A)
+    world.etcd.restore(old)
+    world.observer.loss_accepted(SET, agreed)
+    stage.mend(B, A, C, ETCD)
+    stage.let_go(A, C)
+    stage.revive(B)
+    stage.serves(B)
+    stage.run(1)
+    stage.revive(C)
+    stage.until(lambda: world.etcd.get(world.keys.set_back) is not None, what="the word that it was set back")
+    stage.kill(B)
+    stage.run(8)
+    stage.revive(A, B)
+    stage.run(2)
+    is_rebuilt = try_to_rebuild_map(stage, "00000002-generation", A)
+    stage.expect(not is_rebuilt, "nobody but an operator says which log goes")
+    world.observer.loss_accepted(SET, agreed)
+    rebuild_map(stage, "00000003-generation", A, B)
+    stage.mend(B, "c1")
+    stage.whole(60)
+    stage.expect(len(client.browse("a")) == 4, "what was acknowledged is there")
