@@ -158,6 +158,8 @@ class SetOpened(StoreAnswer, frozen=True):
     """Of `epochs`, as far as they are known."""
     is_unusable: bool = False
     """What is damaged is whole, by its checksums, and no good all the same: perhaps to this version only."""
+    has_no_state: bool = False
+    """The damage left no state that the set could go on from, and `AcceptDamage` is refused."""
 
     @property
     def outline(self) -> LogOutline:

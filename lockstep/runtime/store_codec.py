@@ -259,6 +259,7 @@ def _made_answer(rest: bytes | memoryview, frames: Sequence[bytes]) -> AnyStoreA
                 stamp=opened.stamp,
                 reigns=decode_reigns(opened.epochs),
                 is_unusable=opened.is_unusable,
+                has_no_state=opened.has_no_state,
             )
         case _:
             assert_never(kind)
@@ -295,6 +296,7 @@ def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
         etcd_revision=answer.etcd_revision,
         stamp=answer.stamp,
         is_unusable=answer.is_unusable,
+        has_no_state=answer.has_no_state,
     )
 
 

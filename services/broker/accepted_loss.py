@@ -32,20 +32,20 @@ _POLL_SECONDS = 0.05
 
 async def until_it_can_lead(driver: Driver, set_name: SetName) -> None:
     """Waits for a disk that is being read. Raises `Rejected`, with nothing changed, if this broker could not become the set."""
+    if not isinstance(driver.core(set_name), Replica):
+        raise Rejected(ErrorCode.NOT_FOUND, f"there is no replica of {set_name!r} here", set_name=set_name)
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
-    while True:
-        core = driver.core(set_name)
-        if not isinstance(core, Replica):
-            raise Rejected(
-                ErrorCode.NOT_FOUND, f"there is no replica of {set_name!r} here", set_name=set_name
-            )
-        obstacle = core.obstacle_to_accepted_loss
-        if not obstacle:
-            return
+    while obstacle := obstacle_here(driver, set_name):
         if asyncio.get_running_loop().time() >= deadline:
             text = f"the loss would be accepted in vain, and nothing was changed: {obstacle}"
             raise Rejected(ErrorCode.ILLEGAL_STATE, text, set_name=set_name)
         await asyncio.sleep(_POLL_SECONDS)
+
+
+def obstacle_here(driver: Driver, set_name: SetName) -> str:
+    """What stands in the way of the replica here becoming the set, as far as is known; "": nothing."""
+    core = driver.core(set_name)
+    return core.obstacle_to_accepted_loss if isinstance(core, Replica) else ""
 
 
 async def change_generation(etcd: EtcdClient, keys: Keys, set_name: SetName) -> str:

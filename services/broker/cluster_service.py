@@ -19,7 +19,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import Absent, EtcdClient, Put
 from lockstep.runtime.rpc import service, unary
 from lockstep.wire.v1 import cluster_pb2 as pb
-from services.broker.accepted_loss import change_generation, until_it_can_lead
+from services.broker.accepted_loss import change_generation, obstacle_here, until_it_can_lead
 from services.broker.coordinators import coordinators
 from services.broker.core.set_creation import check_set_name, first_entry
 from services.broker.directory_service import Directory
@@ -179,7 +179,9 @@ class ClusterService:
         await self._until(lambda: self._view.generation == generation or None, set_name)
         await self._read_set(set_name)
         self._driver.feed(AcceptDataLoss(set_name))
-        epoch = await self._primary_above(set_name, broker, set_map.epoch)
+        epoch = await self._primary_above(
+            set_name, broker, set_map.epoch, lambda: obstacle_here(self._driver, set_name)
+        )
         replica = self._report.replica(set_name)
         return pb.AcceptDataLossResponse(
             epoch=epoch,
@@ -199,8 +201,12 @@ class ClusterService:
                 raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, broker=self._broker)
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _primary_above(self, set_name: SetName, broker: BrokerId, epoch: Epoch) -> Epoch:
-        """Waits until the map shows an epoch above `epoch`; returns it. Raises `Rejected` if it is not of `broker`."""
+    async def _primary_above(
+        self, set_name: SetName, broker: BrokerId, epoch: Epoch, why_not: Callable[[], str] = str
+    ) -> Epoch:
+        """Waits until the map shows an epoch above `epoch`; returns it. Raises `Rejected` if it is not of `broker`. `why_not`:
+        what stands in the way when that takes too long; "": not known.
+        """
 
         def found() -> Epoch | None:
             set_map = self._view.set_map(set_name)
@@ -211,18 +217,19 @@ class ClusterService:
                 raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, broker=broker)
             return set_map.epoch
 
-        return await self._until(found, set_name)
+        return await self._until(found, set_name, why_not)
 
     @staticmethod
-    async def _until(found: Callable[[], _Found | None], set_name: SetName) -> _Found:
+    async def _until(
+        found: Callable[[], _Found | None], set_name: SetName, why_not: Callable[[], str] = str
+    ) -> _Found:
         try:
             async with asyncio.timeout(CHANGE_SECONDS):
                 while (value := found()) is None:
                     await asyncio.sleep(_POLL_SECONDS)
                 return value
         except TimeoutError:
-            raise InDoubt(
-                ErrorCode.UNAVAILABLE,
-                f"set {set_name!r} did not change within {CHANGE_SECONDS:g} s",
-                set_name=set_name,
-            ) from None
+            obstacle = why_not()
+            text = f"set {set_name!r} did not change within {CHANGE_SECONDS:g} s"
+            text = f"{text}: {obstacle}" if obstacle else text
+            raise InDoubt(ErrorCode.UNAVAILABLE, text, set_name=set_name) from None

@@ -361,6 +361,7 @@ class AppendResponse(_message.Message):
         ETCD_REVISION_FIELD_NUMBER: _builtins.int
         STAMP_FIELD_NUMBER: _builtins.int
         IS_UNUSABLE_FIELD_NUMBER: _builtins.int
+        HAS_NO_STATE_FIELD_NUMBER: _builtins.int
         disk: _builtins.str
         log_end: _builtins.int
         snapshot_index: _builtins.int
@@ -377,6 +378,10 @@ class AppendResponse(_message.Message):
         """The newest of etcd that a broker has told; empty: none."""
         is_unusable: _builtins.bool
         """True: what is damaged is whole, by its checksums, and cannot be used by this version."""
+        has_no_state: _builtins.bool
+        """True: what is damaged is the snapshot, or what the disk knows of itself, so there is nothing that the set could go on from, and
+        AcceptDamage is refused. False: there is, or a store of an earlier version does not say.
+        """
         @_builtins.property
         def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]: ...
         def __init__(
@@ -395,10 +400,11 @@ class AppendResponse(_message.Message):
             etcd_revision: _builtins.int = ...,
             stamp: _builtins.str = ...,
             is_unusable: _builtins.bool = ...,
+            has_no_state: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "etcd_revision", b"etcd_revision", "generation", b"generation", "highest_epoch", b"highest_epoch", "is_unusable", b"is_unusable", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index", "stamp", b"stamp"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "etcd_revision", b"etcd_revision", "generation", b"generation", "has_no_state", b"has_no_state", "highest_epoch", b"highest_epoch", "is_unusable", b"is_unusable", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index", "stamp", b"stamp"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

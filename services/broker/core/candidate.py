@@ -12,8 +12,9 @@ from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect, Note, PromoteSelf
 from lockstep.core.ids import EPOCH_MAX, BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
+from lockstep.core.store_protocol import SetOpened
 from services.backup.core.backup import BackupCore
-from services.backup.core.backup_memory import BackupState
+from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.broker.core.promotion import Candidacy, Standing, candidacy, data_loss_candidacy
 from services.broker.core.set_facts import SetFacts
 from services.broker.core.set_lease import SetLease
@@ -36,11 +37,26 @@ def obstacle(broker: BrokerId, set_map: SetMap | None, backup: BackupCore | None
     if backup.state is BackupState.DAMAGED:
         if not set_map.names_disk(backup.opened.disk):
             return f"the disk of {broker} is damaged, and the map does not name it"
-        found = backup.found_damage
-        if found is None or not found.is_unusable or found.first or found.reason != backup.opened.damage:
-            return ""
-        return f"the disk of {broker} is whole, and this version cannot load its snapshot"
+        return _nothing_before_damage(broker, backup.opened, backup.found_damage)
     return "" if backup.is_loaded else f"{broker} has not read its disk yet"
+
+
+def _nothing_before_damage(broker: BrokerId, opened: SetOpened, found: FoundDamage | None) -> str:
+    """Why the store would not end the log before what is damaged, and what an operator can do then; "": it would."""
+    is_found_here = found is not None and found.is_unusable and found.reason == opened.damage
+    if opened.has_no_state:
+        what = f"of the disk of {broker} no state is left that the set could go on from: {opened.damage}"
+    elif found is not None and is_found_here and found.first <= opened.snapshot_index:
+        what = (
+            f"what this version cannot use of the disk of {broker} is in its snapshot, up to index {opened.snapshot_index}, and "
+            f"nothing lies before that: {opened.damage}"
+        )
+    else:
+        return ""
+    return (
+        f"{what}. Accept the loss of another broker, whose disk can be used; where there is none, restore a backup, or give "
+        f"{broker} an empty disk and accept the loss of all that the set had"
+    )
 
 
 class Candidate:

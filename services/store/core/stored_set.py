@@ -277,6 +277,7 @@ class StoredSet:
             stamp=self.meta.stamp,
             reigns=journal.epochs.reigns,
             is_unusable=self.is_unusable and self.damage == self.corruption != "",
+            has_no_state=bool(self.damage) and not self.is_prefix_good,
         )
 
     def status(self) -> SetStatus:

@@ -160,7 +160,7 @@ class MemoryStore:
         self.writer = Incarnation("")
         self.map_bytes, self.map_revision, self.generation = b"", 0, ""
         self.etcd_revision, self.stamp = 0, ""
-        self.damage, self.is_unusable = "", False
+        self.damage, self.is_unusable, self.has_no_state = "", False, False
         self.is_failing = False
         """Every request but `OpenSet` is refused as after an I/O error."""
         self.is_full = False
@@ -238,6 +238,9 @@ class MemoryStore:
                 self._format()
                 return [self._opened(request)]
             case AcceptDamage():
+                if self.has_no_state or 0 < request.unusable_from <= self.snapshot_index:
+                    text = "nothing before that is left"
+                    return [StoreRefused(*head, ErrorCode.ILLEGAL_STATE, text, self.highest_epoch)]
                 if request.unusable_from and request.disk == self.disk:
                     self.frames = [each for each in self.frames if each.header.last < request.unusable_from]
                 self.damage, self.commit_index = "", min(self.commit_index, self.log_end)
@@ -263,6 +266,7 @@ class MemoryStore:
             self.stamp,
             self.outline.reigns,
             self.is_unusable,
+            self.has_no_state,
         )
 
     def _append(self, request: AppendFrames) -> list[AnyStoreAnswer]:
@@ -284,7 +288,7 @@ class MemoryStore:
 
     def _format(self) -> None:
         self._formatted += 1
-        self.is_unusable = False
+        self.is_unusable = self.has_no_state = False
         self.disk = DiskId(f"{self.disk}-{self._formatted}")
         self.items, self.frames, self.commit_index = [], [], LogIndex(0)
         self.snapshot_index, self.snapshot_epochs, self.damage = LogIndex(0), (), ""

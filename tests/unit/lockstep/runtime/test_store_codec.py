@@ -88,6 +88,7 @@ ANSWERS: list[AnyStoreAnswer] = [
         "",
         reigns=((Epoch(1), 7),),
         is_unusable=True,
+        has_no_state=True,
     ),
     Appended(*HEAD, LogIndex(4)),
     Truncated(*HEAD, LogIndex(0)),

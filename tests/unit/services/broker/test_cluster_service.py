@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lockstep.core.cluster_map import Keys
-from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import BrokerId, Incarnation
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.ids import BrokerId, Epoch, Incarnation
 from lockstep.core.inputs import StoreLost
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -91,6 +91,20 @@ async def test_a_loss_that_would_be_accepted_in_vain_changes_no_generation(
         await service_of(broker, etcd, driver)._accept_data_loss(request)
     assert raised.value.code is ErrorCode.ILLEGAL_STATE
     assert etcd.entries[keys.generation].value == b"g1"
+
+
+async def test_who_waits_in_vain_for_a_loss_to_be_taken_hears_what_stands_in_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store may have refused what nobody knew before; whether it happens yet is in doubt all the same."""
+    monkeypatch.setattr(cluster_service, "CHANGE_SECONDS", 0.1)
+    service = service_of(NamedByTheMap())
+    for why, text in (
+        ("it is in the snapshot", r"within 0\.1 s: it is in the snapshot$"),
+        ("", r"within 0\.1 s$"),
+    ):
+        with pytest.raises(InDoubt, match=text):
+            await service._primary_above(SET, BrokerId("a"), Epoch(1), lambda why=why: why)  # type: ignore[misc]
 
 
 def test_names_in_the_directory_are_changed_by_no_call() -> None:

@@ -241,7 +241,50 @@ def test_a_snapshot_that_its_broker_cannot_load_is_an_obstacle_and_says_so() -> 
     bench.feed(seen(entry(1, OLD), 10))
     bench.pass_ms(4_000)
     assert bench.state() is BackupState.DAMAGED
-    assert "this version cannot load its snapshot" in bench.replica.obstacle_to_accepted_loss
+    obstacle = bench.replica.obstacle_to_accepted_loss
+    assert (
+        "cannot use of the disk of a is in its snapshot, up to index 0, and nothing lies before" in obstacle
+    )
+    assert "Accept the loss of another broker" in obstacle and "give a an empty disk" in obstacle
+
+
+def damaged_from_3() -> FaultyBench:
+    """Nobody leads, and this version cannot use what begins at index 3; so much is known of it here alone."""
+    bench = FaultyBench(MemoryStore("disk-a", *frames(1, 1, 2), frame(1, 3, NONSENSE), frame(1, 4), commit=4))
+    bench.hold_lease(for_ms=600_000)
+    bench.feed(seen(entry(1, OLD), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.pass_ms(4_000)
+    assert bench.state() is BackupState.DAMAGED
+    return bench
+
+
+@pytest.mark.parametrize("reaches", [2, 3, 4])
+def test_an_index_that_the_snapshot_has_is_refused_before_anybody_asks_the_store(reaches: int) -> None:
+    bench = damaged_from_3()
+    bench.store.snapshot_index = LogIndex(reaches)
+    bench.lose_store()
+    bench.find_store()
+    obstacle = bench.replica.obstacle_to_accepted_loss
+    assert bool(obstacle) == (reaches >= 3)
+    if obstacle:
+        assert f"is in its snapshot, up to index {reaches}, and nothing lies before that: " in obstacle
+        assert "frame 3..3 cannot be applied" in obstacle
+
+
+def test_a_store_that_had_the_index_in_its_snapshot_by_then_refuses_and_the_reason_is_known_behind_that() -> (
+    None
+):
+    bench = damaged_from_3()
+    before = bench.replica.obstacle_to_accepted_loss
+    bench.store.snapshot_index = LogIndex(3)
+    asked = len(bench.wanted(PromoteSelf))
+    assert not before
+    bench.feed(AcceptDataLoss(SET))
+    bench.pass_ms(6_000)
+    assert "is in its snapshot, up to index 3, " in bench.replica.obstacle_to_accepted_loss
+    assert len(bench.wanted(PromoteSelf)) == asked and bench.store.content()[-1] == (1, 4)
 
 
 def test_a_primary_that_raises_ends_without_a_word_to_its_clients() -> None:

@@ -800,6 +800,12 @@ def test_a_replica_says_why_an_accepted_loss_would_not_make_it_the_set() -> None
     bench = ReplicaBench(damaged)
     bench.feed(seen(entry(1, OLD), 10))
     assert bench.replica.obstacle_to_accepted_loss == "", "a damaged last member waits for that word"
+    damaged.has_no_state = True
+    bench = ReplicaBench(damaged)
+    bench.feed(seen(entry(1, OLD), 10))
+    obstacle = bench.replica.obstacle_to_accepted_loss
+    assert "of the disk of a no state is left that the set could go on from: a hole at 2" in obstacle
+    assert "Accept the loss of another broker" in obstacle and "give a an empty disk" in obstacle
 
 
 def test_accepted_data_loss_makes_this_disk_the_set_in_an_epoch_of_its_own() -> None:

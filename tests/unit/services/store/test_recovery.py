@@ -404,7 +404,7 @@ def test_without_a_state_to_go_on_from_no_damage_is_accepted() -> None:
     rig = rig_with(5, commit=5)
     rig.crash()
     rig.disk.directories[SET].meta = b"rubbish"
-    assert rig.open(2).damage
+    assert rig.open(2).has_no_state, "and whoever opens it hears that before he asks"
     refused = accept_damage(rig, 2)
     assert isinstance(refused, StoreRefused)
     assert "nothing undamaged" in refused.message

@@ -106,7 +106,9 @@ def test_it_stays_damage_until_the_set_is_set_aside(rig: StoreRig) -> None:
 
 def test_what_lies_before_it_is_there_for_an_operator_to_go_on_with(rig: StoreRig) -> None:
     """R7: also for the next process, which would meet the frame again if that were not cut off."""
-    end = rig.open().log_end
+    opened = rig.open()
+    assert not opened.has_no_state
+    end = opened.log_end
     (accepted,) = rig.ask(AcceptDamage(SET, Epoch(1), ME))
     assert isinstance(accepted, SetOpened) and (accepted.log_end, accepted.damage) == (end, "")
     for index in range(end + 1, FRAMES_MAX):
@@ -150,7 +152,9 @@ def test_a_snapshot_that_was_sent_and_is_that_of_no_state_is_damage_of_its_set_a
             rig.feed(Tick())
             rig.run()
     opened = rig.open()
-    assert "the snapshot" in opened.damage and opened.log_end == 0
+    assert "the snapshot" in opened.damage and opened.log_end == 0 and opened.has_no_state
+    (refused,) = rig.ask(AcceptDamage(SET, Epoch(1), ME))
+    assert isinstance(refused, StoreRefused) and "nothing undamaged is left" in refused.message
     (answer,) = rig.ask(AppendFrames(OTHER, Epoch(1), ME, (frame(1),), LogIndex(0)), stream=50)
     assert isinstance(answer, Appended)
     (empty,) = rig.ask(SetAside(SET, Epoch(1), ME))
