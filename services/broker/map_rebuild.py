@@ -108,7 +108,7 @@ class MapRebuild:
             )
         if not rebuilt and not known.is_set_back:
             return response
-        await self._fence(known.members, rebuilt)
+        await self._fence(known.members, rebuilt, without)
         if rebuilt:
             # Who led before etcd lost its data, or was given up, may still answer, until the lease that it had ends (R6).
             await asyncio.sleep(self._lease_seconds + LEASE_MARGIN_SECONDS)
@@ -196,8 +196,12 @@ class MapRebuild:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def _fence(self, brokers: Collection[BrokerId], rebuilt: Sequence[SetPlan]) -> None:
-        """No primary of before can write to these disks any more; and none has since they were surveyed."""
+    async def _fence(
+        self, brokers: Collection[BrokerId], rebuilt: Sequence[SetPlan], without: Collection[BrokerId]
+    ) -> None:
+        """No primary of before can write to these disks any more; and none has since they were surveyed, also not to one that was
+        not the longest then: it may be that now, with what was acknowledged meanwhile.
+        """
         for plan in rebuilt:
             assert plan.entry is not None, "a set that is rebuilt has an entry"
             holders = [disk.broker for disk in plan.disks if not disk.trouble and disk.broker in brokers]
@@ -211,7 +215,7 @@ class MapRebuild:
                 if one.set.resource_set == plan.set_name
             }
             for disk in plan.disks:
-                if not plan.entry.names_disk(disk.disk):
+                if disk.trouble or disk.broker in without:
                     continue
                 again = now.get(disk.broker)
                 if again is None or _place(again) != _place(disk):

@@ -656,7 +656,7 @@ class Replica:
             return
         primary.streams.serve_until_ms = 0
         is_said_by_now = self._lease.held_ms(now) >= self.settings.regain_wait_ms
-        if primary.may_be_deposed and (self._facts.is_set_back or not is_said_by_now):
+        if primary.may_be_deposed(now) and (self._facts.is_set_back or not is_said_by_now):
             return
         restore = self._lease.restore(primary.membership.read, self.incarnation, now)
         if restore is not None:

@@ -84,6 +84,20 @@ class Backups:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.by_stream: dict[int, ReplicatingSubscription] = {}
+        self._ticked_ms = context.now.boottime_ms
+        self._believed_ms = 0
+        """From when on what is heard was said lately, on CLOCK_BOOTTIME: this process stood still before."""
+
+    @property
+    def _misses_ms(self) -> int:
+        settings = self._context.settings
+        return settings.heartbeat_ms * settings.heartbeat_misses
+
+    def are_heard_lately(self, now_ms: int) -> bool:
+        """Whether those whose streams are open were there a moment ago. Who stood still hears first what was said to him since,
+        perhaps by backups that have left him behind that.
+        """
+        return now_ms - self._ticked_ms <= self._misses_ms and now_ms >= self._believed_ms
 
     def brokers(self) -> list[BrokerId]:
         return sorted(subscription.member.broker for subscription in self.by_stream.values())
@@ -272,9 +286,12 @@ class Backups:
         settings = self._context.settings
         commit_index = self._context.writer.log.commit_index
         lost = []
+        if now_ms - self._ticked_ms > self._misses_ms:
+            self._believed_ms = now_ms + 2 * self._misses_ms
+        self._ticked_ms = now_ms
         for stream in sorted(self.by_stream):
             subscription = self.by_stream[stream]
-            if now_ms - subscription.heard_ms > settings.heartbeat_ms * settings.heartbeat_misses:
+            if now_ms - subscription.heard_ms > self._misses_ms:
                 self.close(stream)
                 lost.append(subscription)
             elif (behind := subscription.bytes_behind) > settings.catching_up_bytes_max:

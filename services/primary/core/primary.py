@@ -198,10 +198,10 @@ class PrimaryCore:
             for entry in self.membership.set_map.in_sync
         )
 
-    @property
-    def may_be_deposed(self) -> bool:
+    def may_be_deposed(self, now: Now) -> bool:
         """Whether somebody may have led since the lease ended, of whom etcd may not know: the entry is left alone."""
-        return not (self.holds_key or self.is_followed_by_all)
+        is_followed = self.is_followed_by_all and self.backups.are_heard_lately(now.boottime_ms)
+        return not (self.holds_key or is_followed)
 
     @property
     def is_followed_by_all(self) -> bool:
@@ -563,7 +563,7 @@ class PrimaryCore:
             if works:
                 self._stay_alone()
             has_lease = self.streams.may_speak
-            self._map.plan(now, has_lease, not has_lease and self.may_be_deposed)
+            self._map.plan(now, has_lease, not has_lease and self.may_be_deposed(now))
             if self._log.commit(now):
                 self._begin_serving()
                 self._stay_alone()

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import BrokerId, DiskId, Incarnation, SetName
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
 from services.broker import map_rebuild
 from services.broker.core.map_rebuilding import SetPlan, Verdict
 from services.broker.map_rebuild import MapRebuild
+from services.broker.rebuild_codec import disk_found
 
 LED, UNLED, UNKNOWN = SetName("led"), SetName("unled"), SetName("unknown")
 
@@ -36,6 +38,11 @@ def rebuild(disk: Disk) -> MapRebuild:
     view: Any = SimpleNamespace(sets=sets)
     store: Any = disk
     return MapRebuild(BrokerId("B1"), Incarnation("p1"), nobody, view, nobody, store, 1.0, damage_found)
+
+
+def surveyed(broker: str, log_end: int) -> store_pb2.SurveyedSet:
+    stored = store_pb2.StoredSet(resource_set=UNLED, disk=f"disk-{broker}", log_end=log_end)
+    return store_pb2.SurveyedSet(set=stored, last_epoch=4)
 
 
 def damage_found(set_name: SetName, disk: DiskId) -> str:
@@ -88,6 +95,44 @@ async def test_a_broker_adds_what_it_has_found_of_its_disk_and_the_store_does_no
     answer = await rebuild(Disk()).survey_disk(pb.SurveyDiskRequest(with_names=True))
     found = {one.set.resource_set: one.found_by_broker for one in answer.survey.sets}
     assert found == {LED: "", UNLED: "it cannot be loaded", UNKNOWN: ""}
+
+
+@pytest.mark.parametrize(
+    ("again", "without", "is_refused"),
+    [
+        ({"B1": 10, "B2": 9}, (), False),
+        ({"B1": 11, "B2": 9}, (), True),
+        ({"B1": 10, "B2": 11}, (), True),
+        ({"B1": 10}, (), True),
+        ({"B1": 10, "B2": 11}, ("B2",), False),
+        ({"B1": 10}, ("B2",), False),
+    ],
+)
+async def test_no_disk_that_counts_has_more_when_it_is_fenced_than_when_it_was_looked_at(
+    again: dict[str, int], without: tuple[str, ...], is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B2, which led, was behind its backup B1 then, whom nothing waited for; what it has since is on no other disk."""
+    disks = tuple(
+        disk_found(BrokerId(broker), surveyed(broker, end)) for broker, end in (("B1", 10), ("B2", 9))
+    )
+    first = Member(BrokerId("B1"), DiskId("disk-B1"), Incarnation(""))
+    nobody = BrokerId(""), Incarnation("")
+    entry = SetMap(
+        UNLED, Epoch(5), *nobody, (first,), (), (BrokerId("B1"), BrokerId("B2")), 1, 1, Incarnation("p1")
+    )
+    plan = SetPlan(UNLED, Verdict.REBUILT, entry, disks)
+
+    async def survey(_: object, brokers: list[str], **__: object) -> object:
+        sets = {broker: surveyed(broker, again[broker]) for broker in brokers if broker in again}
+        return {broker: store_pb2.SurveyResponse(sets=[one]) for broker, one in sets.items()}, []
+
+    monkeypatch.setattr(MapRebuild, "_survey_all", survey)
+    fencing = rebuild(Disk())._fence(entry.brokers, [plan], {BrokerId(broker) for broker in without})
+    if not is_refused:
+        await fencing
+        return
+    with pytest.raises(Rejected, match="has changed while it was looked at"):
+        await fencing
 
 
 async def test_entries_are_written_when_the_lease_of_whoever_led_before_has_ended(
