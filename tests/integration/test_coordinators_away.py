@@ -65,6 +65,14 @@ async def in_both(session: Session, body: bytes) -> Transaction:
     return transaction
 
 
+async def begun(
+    coordinators: Coordinators, session: Session, body: bytes, exit_at: Step | None = None
+) -> tuple[CoordinatorClient, Transaction]:
+    """(a coordinator that goes away at that step of a commit, a transaction `in_both`)."""
+    coordinator = await coordinators.start(exit_at=exit_at.value if exit_at is not None else "")
+    return coordinator, await in_both(session, body)
+
+
 async def seen(session: Session, body: bytes) -> list[bool]:
     """Whether each set's queue has the message."""
     return [body in [message.body async for message in session.browse(name)] for name in SETS]
@@ -76,12 +84,17 @@ async def in_log(coordinator: CoordinatorClient) -> int:
     return len(listed.transactions)
 
 
+async def back_and_done(coordinators: Coordinators) -> None:
+    """A coordinator is there again, and what the decision log has is over."""
+    back = await coordinators.start()
+    await until("nothing is left in the log", lambda: in_log(back), lambda found: not found)
+
+
 async def test_a_commit_whose_coordinators_are_lost_undecided_is_in_doubt_until_one_is_back(
     client: Client, session: Session, coordinators: Coordinators
 ) -> None:
     """P6: it is not rejected, for its branches are prepared, and whoever comes next may decide either way."""
-    doomed = await coordinators.start(exit_at=Step.VOTES_COMPLETE.value)
-    transaction = await in_both(session, b"undecided")
+    doomed, transaction = await begun(coordinators, session, b"undecided", Step.VOTES_COMPLETE)
     with pytest.raises(InDoubt) as raised:
         await transaction.commit()
     assert await coordinators.end_of(doomed) == -signal.SIGKILL, "the step was reached"
@@ -110,28 +123,24 @@ async def test_a_commit_that_was_decided_before_its_coordinators_were_lost_is_do
     client: Client, session: Session, coordinators: Coordinators
 ) -> None:
     """Its branches find the decision by themselves, and say so to whoever asks for it."""
-    doomed = await coordinators.start(exit_at=Step.DECISION_WRITTEN.value)
-    transaction = await in_both(session, b"decided")
+    doomed, transaction = await begun(coordinators, session, b"decided", Step.DECISION_WRITTEN)
     await transaction.commit()
     assert await coordinators.end_of(doomed) == -signal.SIGKILL, "the step was reached"
     assert transaction.state is TransactionState.COMMITTED and transaction.was_in_doubt
     assert await seen(session, b"decided") == [True, True]
-    back = await coordinators.start()
-    await until("nothing is left in the log", lambda: in_log(back), lambda found: not found)
+    await back_and_done(coordinators)
     assert await seen(session, b"decided") == [True, True]
 
 
 async def test_a_commit_that_reached_no_coordinator_is_rolled_back_for_good(
     client: Client, session: Session, coordinators: Coordinators
 ) -> None:
-    lost = await coordinators.start()
-    transaction = await in_both(session, b"unheard")
+    lost, transaction = await begun(coordinators, session, b"unheard")
     await coordinators.child(lost).kill()
     with pytest.raises(Rejected) as raised:
         await transaction.commit()
     assert raised.value.code is ErrorCode.ROLLED_BACK
-    back = await coordinators.start()
-    await until("it is there", lambda: in_log(back), lambda found: not found)
+    await back_and_done(coordinators)
     assert await seen(session, b"unheard") == [False, False]
 
 

@@ -52,12 +52,23 @@ def rig() -> Rig:
     return rig
 
 
-def end_branch(rig: Rig, xid: bytes = OURS, *, is_commit: bool = True) -> RigClient:
+def prepare_branch(rig: Rig, xid: bytes) -> RigClient:
     client = rig.client()
     client.ok(SelectDtxCommand(0))
     client.branch(xid, publish("q", b"x"))
     client.ok(PrepareBranchCommand(0, xid))
+    return client
+
+
+def end_branch(rig: Rig, xid: bytes = OURS, *, is_commit: bool = True) -> RigClient:
+    client = prepare_branch(rig, xid)
     client.ok(CommitBranchCommand(0, xid) if is_commit else RollbackBranchCommand(0, xid))
+    return client
+
+
+def end_by_operator(rig: Rig, xid: bytes) -> RigClient:
+    client = prepare_branch(rig, xid)
+    client.ok(EndHeuristicallyCommand(0, xid, True))
     return client
 
 
@@ -176,10 +187,8 @@ def test_the_floor_rises_as_far_as_there_is_room() -> None:
 
 
 @pytest.mark.parametrize(("seen_up_to_ms", "is_kept"), [(999, True), (1_000, False)])
-def test_what_the_log_was_not_looked_at_for_may_be_in_it(seen_up_to_ms: int, is_kept: bool) -> None:
+def test_what_the_log_was_not_looked_at_for_may_be_in_it(rig: Rig, seen_up_to_ms: int, is_kept: bool) -> None:
     """There are more transactions in it than one look takes."""
-    rig = Rig(PrimarySettings(outcomes_max=1))
-    rig.client().declare("q")
     _, xid = named(1_000)
     rig.logged = LoggedParticipants((), seen_up_to_ms)
     client = end_branch(rig, xid)
@@ -215,10 +224,8 @@ def begins_again(rig: Rig, xid: bytes) -> bool:
 AHEAD_MS = 600_000
 
 
-def test_what_a_clock_that_is_ahead_has_named_stays_until_that_time_has_come() -> None:
+def test_what_a_clock_that_is_ahead_has_named_stays_until_that_time_has_come(rig: Rig) -> None:
     """Work that is repeated under its name would be committed a second time: no horizon covers it, and none may."""
-    rig = Rig(PrimarySettings(outcomes_max=1))
-    rig.client().declare("q")
     ahead = named_ahead(rig, AHEAD_MS)
     others_end(rig, end_branch(rig, ahead), 5)
     assert is_known(rig, ahead) and not begins_again(rig, ahead)
@@ -260,13 +267,9 @@ def test_names_of_a_far_future_and_those_for_which_there_is_no_room_are_forgotte
 
 def test_an_operator_forgets_what_a_clock_that_is_ahead_has_named_when_that_time_has_come() -> None:
     rig = Rig(PrimarySettings())
-    client = rig.client()
-    client.declare("q")
+    rig.client().declare("q")
     ahead = named_ahead(rig, AHEAD_MS)
-    client.ok(SelectDtxCommand(0))
-    client.branch(ahead, publish("q", b"x"))
-    client.ok(PrepareBranchCommand(0, ahead))
-    client.ok(EndHeuristicallyCommand(0, ahead, True))
+    client = end_by_operator(rig, ahead)
     refused = client.do(ForgetBranchCommand(0, ahead))
     assert refused.code is ErrorCode.ILLEGAL_STATE and "begun later than now" in refused.message
     rig.pass_time(AHEAD_MS)
@@ -275,18 +278,12 @@ def test_an_operator_forgets_what_a_clock_that_is_ahead_has_named_when_that_time
     assert not begins_again(rig, ahead)
 
 
-def test_what_an_operator_forgets_while_the_log_is_asked_is_not_forgotten_with_what_it_was_asked_for() -> (
-    None
-):
+def test_what_an_operator_forgets_while_the_log_is_asked_is_not_forgotten_with_what_it_was_asked_for(
+    rig: Rig,
+) -> None:
     """It is younger than those, and no horizon would tell of it; the log may have its COMMIT for another participant."""
-    rig = Rig(PrimarySettings(outcomes_max=1))
-    client = rig.client()
-    client.declare("q")
     (_, old), (_, young) = named(1_000), named(2_000)
-    client.ok(SelectDtxCommand(0))
-    client.branch(young, publish("q", b"x"))
-    client.ok(PrepareBranchCommand(0, young))
-    client.ok(EndHeuristicallyCommand(0, young, True))
+    client = end_by_operator(rig, young)
     rig.lists_asked = []
     end_branch(rig, old)
     others_end(rig, client)
@@ -300,15 +297,9 @@ def test_what_an_operator_forgets_while_the_log_is_asked_is_not_forgotten_with_w
     assert not begins_again(rig, young), "the horizon tells of it"
 
 
-def test_the_horizon_does_not_fall_with_an_answer_to_what_was_asked_before_it_rose() -> None:
-    rig = Rig(PrimarySettings(outcomes_max=1))
-    client = rig.client()
-    client.declare("q")
+def test_the_horizon_does_not_fall_with_an_answer_to_what_was_asked_before_it_rose(rig: Rig) -> None:
     (_, old), (_, young) = named(1_000), named(2_000)
-    client.ok(SelectDtxCommand(0))
-    client.branch(young, publish("q", b"x"))
-    client.ok(PrepareBranchCommand(0, young))
-    client.ok(EndHeuristicallyCommand(0, young, True))
+    client = end_by_operator(rig, young)
     others_end(rig, client)
     rig.lists_asked = []
     end_branch(rig, old)
