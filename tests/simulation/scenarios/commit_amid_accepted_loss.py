@@ -25,8 +25,6 @@ from lockstep.core.transaction_states import TransactionState
 from lockstep.core.xa import XaStatus
 from services.coordinator.core.messages import (
     CommitAsked,
-    Decide,
-    Effect,
     OutcomeAnswer,
     OutcomeAsked,
     RequestId,
@@ -35,11 +33,10 @@ from services.coordinator.core.messages import (
 from services.coordinator.core.steps import Step
 from tests.simulation.client import Client
 from tests.simulation.coordinated import LIMITS
-from tests.simulation.coordinator import Coordinator
 from tests.simulation.coordinator_calls import Call, call
 from tests.simulation.loop import SECOND
 from tests.simulation.options import CoordinationOptions, Options
-from tests.simulation.staging.prepared_branch import CLUSTER
+from tests.simulation.staging.prepared_branch import CLUSTER, cut_off_when_it_decides
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 SETS = SetName("s1"), SetName("s2"), SetName("s3")
@@ -130,13 +127,7 @@ def _stop_at(stage: Stage, case: str) -> None:
         coordinators.running["k1"].step_fuse = Step(case)
         coordinators.crash_at_step = lambda place: coordinators.crash(place, "at a step")  # type: ignore[method-assign]
         return
-
-    def hold(process: Coordinator, effect: Effect) -> None:
-        if isinstance(effect, Decide):
-            stage.cut("k1", "etcd")
-            coordinators.before_effect = None
-
-    coordinators.before_effect = hold
+    cut_off_when_it_decides(stage)
 
 
 def _has_stopped(stage: Stage, case: str) -> bool:

@@ -28,10 +28,9 @@ from tests.simulation.coordinator_calls import call
 from tests.simulation.loop import SECOND
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.staging.prepared_branch import CLUSTER, prepare, prepared_count
-from tests.simulation.staging.rebuilt_map import rebuild_map
-from tests.simulation.staging.restored_etcd import restore_behind_all
+from tests.simulation.staging.restored_etcd import rebuild_with_c, restore_behind_all
 from tests.simulation.staging.scripted_client import ScriptedClient
-from tests.simulation.staging.stage import A, B, C, Stage, calm
+from tests.simulation.staging.stage import A, B, Stage, calm
 
 CASES = ("the list was closed", "the list is lost, too", "nothing was decided")
 PARTICIPANTS = (ParticipantName("set:s1"), ParticipantName("set:s1"))
@@ -71,13 +70,7 @@ def play(stage: Stage, case: str) -> None:
     _ask_for_commit(stage, client, global_id, tag)
     stage.run(20)
     stage.expect(world.etcd.get(keys.decision(global_id)) is None, "nobody aborts what may be committed")
-    stage.revive(C)
-    stage.run(10)
-    stage.expect(world.etcd.get(world.keys.set_back) is not None, "C has etcd say that it was set back")
-    rebuild_map(stage, "00000002-generation")
-    stage.whole(60)
-    stage.run(8)
-    stage.expect(prepared_count(stage) == 1, "the branch waits for an operator")
+    rebuild_with_c(stage)
     stage.done(client.session.submit(CommitBranchCommand(0, prepared.encode())))
     stage.expect(len(client.browse("a")) == 2, "all of it has committed")
     world.etcd.execute(lambda etcd: etcd.delete(keys.participants(global_id)))

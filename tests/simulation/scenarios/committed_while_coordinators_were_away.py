@@ -6,11 +6,11 @@ a full restart may come between. The log has the transaction, and says of nobody
 outcome of this one. Whoever takes the transaction up finds no hazard; then the set forgets it, too.
 """
 
-from lockstep.core.xid import Xid
 from tests.simulation.coordinated import LIMITS
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.staging.prepared_branch import (
     committed_without_hazard,
+    is_known,
     leader_of_second_set,
     only_the_first_set_commits,
 )
@@ -44,13 +44,13 @@ def play(stage: Stage, case: str) -> None:
         stage.whole(60)
     others = stage.client("c3")
     _others_commit(stage, others)
-    stage.expect(_is_known(stage, xid), "its outcome is kept")
+    stage.expect(is_known(stage, xid), "its outcome is kept")
     stage.expect(_kept_count(stage) < 4, "others are forgotten")
     world.coordinators.start("k1")
     committed_without_hazard(stage)
     stage.expect(len(others.browse("a")) == 1, "it has committed")
     _others_commit(stage, others)
-    stage.expect(not _is_known(stage, xid), "nobody asks any more, and it is forgotten")
+    stage.expect(not is_known(stage, xid), "nobody asks any more, and it is forgotten")
     stage.whole()
 
 
@@ -58,12 +58,6 @@ def _others_commit(stage: Stage, client: ScriptedClient) -> None:
     for _ in range(5):
         stage.done(client.commit(client.begin()))
         stage.run(1)
-
-
-def _is_known(stage: Stage, xid: Xid) -> bool:
-    core = stage.primary_core(stage.map.primary)
-    assert core is not None
-    return core.context.state.outcomes.find_xid(xid.encode()) is not None
 
 
 def _kept_count(stage: Stage) -> int:

@@ -17,6 +17,7 @@ from lockstep.core.xid import Xid
 from tests.simulation.options import Options
 from tests.simulation.staging.prepared_branch import (
     decide,
+    is_known,
     prepare,
     prepare_if_begun,
     prepared_count,
@@ -49,9 +50,9 @@ def play(stage: Stage, case: str) -> None:
     write_participants(stage, committed=(0,))
     _others_commit(stage, client)
     if case == "ended by an operator":
-        stage.expect(_is_known(stage, xid), "an operator's end is kept")
+        stage.expect(is_known(stage, xid), "an operator's end is kept")
         stage.done(client.session.submit(ForgetBranchCommand(0, xid.encode())))
-    stage.expect(not _is_known(stage, xid), "its outcome is forgotten")
+    stage.expect(not is_known(stage, xid), "its outcome is forgotten")
     if case == "failover":
         stage.kill(A)
         stage.until(lambda: stage.epoch == 2, what="a successor")
@@ -79,12 +80,6 @@ def _others_commit(stage: Stage, client: ScriptedClient) -> None:
     for _ in range(2 * RETENTION_MS // 1000):
         stage.done(client.commit(client.begin()))
         stage.run(1)
-
-
-def _is_known(stage: Stage, xid: Xid) -> bool:
-    core = stage.primary_core(stage.map.primary)
-    assert core is not None
-    return core.context.state.outcomes.find_xid(xid.encode()) is not None
 
 
 def _begun_now(stage: Stage, like: Xid) -> Xid:

@@ -6,9 +6,6 @@ durable: C alone has everything when the disks of A and B are lost.
 """
 
 from lockstep.core.ids import SetName
-from services.backup.core.settings import BackupSettings
-from services.broker.core.settings import ReplicaSettings
-from services.primary.core.settings import PrimarySettings
 from services.store.core.disk import AnyStep, DiskError, DiskProblem
 from tests.simulation.staging.stage import A, B, C, Stage
 
@@ -17,9 +14,7 @@ CASES = (*range(1, 12, 2), 100)
 
 
 def play(stage: Stage, case: int) -> None:
-    stage.world.replica_settings = ReplicaSettings(
-        PrimarySettings(retained_bytes_max=1024), BackupSettings(retained_bytes_max=1024)
-    )
+    stage.retain_little()
     stage.start()
     client = stage.client("c1")
     client.declare("a", "b")

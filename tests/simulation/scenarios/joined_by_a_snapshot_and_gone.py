@@ -7,9 +7,6 @@ B has. But it remembers the entry of the map that names it, and nobody is named 
 So an operator is asked which of the two logs is to be given up; and where that is the one of B, all of them are there.
 """
 
-from services.backup.core.settings import BackupSettings
-from services.broker.core.settings import ReplicaSettings
-from services.primary.core.settings import PrimarySettings
 from services.store.core.meta import decode_set_meta
 from tests.simulation.options import Options
 from tests.simulation.staging.rebuilt_map import rebuild_map, try_to_rebuild_map
@@ -22,9 +19,7 @@ def options() -> Options:
 
 def play(stage: Stage) -> None:
     world = stage.world
-    world.replica_settings = ReplicaSettings(
-        PrimarySettings(retained_bytes_max=1024), BackupSettings(retained_bytes_max=1024)
-    )
+    stage.retain_little()
     stage.start()
     client = stage.client("c1")
     client.declare("a")

@@ -15,15 +15,13 @@ from lockstep.core.commands import CommitBranchCommand, RollbackBranchCommand
 from lockstep.core.decision_log import DecisionKeys, ParticipantsEntry, Verdict
 from lockstep.core.ids import Incarnation
 from lockstep.core.xid import Xid
-from services.coordinator.core.messages import CommitAsked, Decide, Effect, EnlistAsked, RequestId
+from services.coordinator.core.messages import CommitAsked, EnlistAsked, RequestId
 from tests.simulation.coordinated import LIMITS
-from tests.simulation.coordinator import Coordinator
 from tests.simulation.coordinator_calls import BeginCall, Begun, call
 from tests.simulation.loop import SECOND
 from tests.simulation.options import CoordinationOptions, Options
-from tests.simulation.staging.prepared_branch import CLUSTER, prepare, prepared_count
-from tests.simulation.staging.rebuilt_map import rebuild_map
-from tests.simulation.staging.restored_etcd import restore_behind_all
+from tests.simulation.staging.prepared_branch import CLUSTER, cut_off_when_it_decides, prepare, prepared_count
+from tests.simulation.staging.restored_etcd import rebuild_with_c, restore_behind_all
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
@@ -77,13 +75,7 @@ def play(stage: Stage, case: str) -> None:
     stage.run(20)
     stage.expect(world.etcd.get(keys.decision(global_id)) is None, "nobody decides it once more")
     stage.expect(prepared_count(stage) == 1, "the branch waits")
-    stage.revive(C)
-    stage.run(10)
-    stage.expect(world.etcd.get(world.keys.set_back) is not None, "C has etcd say that it was set back")
-    rebuild_map(stage, "00000002-generation")
-    stage.whole(60)
-    stage.run(8)
-    stage.expect(prepared_count(stage) == 1, "the branch waits for an operator")
+    rebuild_with_c(stage)
     stage.done(client.session.submit(_end(verdict, prepared)))
     whole = 2 if verdict is Verdict.COMMIT else 0
     stage.expect(len(client.browse("a")) == whole, "all of it has ended alike")
@@ -105,17 +97,10 @@ def _begin(stage: Stage, client: ScriptedClient) -> Begun:
 
 def _stop_before_it_decides(stage: Stage, case: str) -> None:
     """It does not reach the brokers, or etcd no more when it has all votes."""
-    coordinators = stage.world.coordinators
     if case != IT_HAD_ALL_VOTES:
         stage.cut("k1", A, B, C)
         return
-
-    def hold(process: Coordinator, effect: Effect) -> None:
-        if isinstance(effect, Decide):
-            stage.cut("k1", "etcd")
-            coordinators.before_effect = None
-
-    coordinators.before_effect = hold
+    cut_off_when_it_decides(stage)
 
 
 def _end(verdict: Verdict, branch: Xid) -> CommitBranchCommand | RollbackBranchCommand:

@@ -6,9 +6,6 @@ when it is read again. So a reader of C is not told that B's log has lost someth
 map is rebuilt from B's disk, while no operator is asked which of the two logs is to be given up.
 """
 
-from services.backup.core.settings import BackupSettings
-from services.broker.core.settings import ReplicaSettings
-from services.primary.core.settings import PrimarySettings
 from tests.simulation.options import Options
 from tests.simulation.staging.rebuilt_map import rebuild_map
 from tests.simulation.staging.stage import A, B, C, Stage, calm
@@ -22,9 +19,7 @@ def options() -> Options:
 
 def play(stage: Stage, case: str) -> None:
     world = stage.world
-    world.replica_settings = ReplicaSettings(
-        PrimarySettings(retained_bytes_max=1024), BackupSettings(retained_bytes_max=1024)
-    )
+    stage.retain_little()
     stage.start()
     client = stage.client("c1")
     client.declare("a")

@@ -7,9 +7,11 @@ from lockstep.core.decision_log import DecisionKeys, OutcomeEntry, ParticipantsE
 from lockstep.core.ids import BrokerId, Incarnation, SetName, TransactionKey
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
+from services.coordinator.core.messages import Decide, Effect
 from tests.simulation.client import Client
+from tests.simulation.coordinator import Coordinator
 from tests.simulation.staging.scripted_client import ScriptedClient
-from tests.simulation.staging.stage import Stage
+from tests.simulation.staging.stage import ETCD, Stage
 
 GLOBAL_ID = GlobalId(bytes(range(GLOBAL_ID_BYTES)))
 CLUSTER = "sim"
@@ -121,6 +123,25 @@ def prepared_count(stage: Stage) -> int:
     """Prepared branches at the primary; -1: there is none."""
     core = stage.primary_core(stage.map.primary)
     return len(core.context.state.transactions.prepared()) if core is not None else -1
+
+
+def cut_off_when_it_decides(stage: Stage) -> None:
+    """The coordinator k1 has all votes, and does not reach etcd any more."""
+    coordinators = stage.world.coordinators
+
+    def hold(process: Coordinator, effect: Effect) -> None:
+        if isinstance(effect, Decide):
+            stage.cut("k1", ETCD)
+            coordinators.before_effect = None
+
+    coordinators.before_effect = hold
+
+
+def is_known(stage: Stage, xid: Xid) -> bool:
+    """Whether the primary, which there is, remembers how that branch ended."""
+    core = stage.primary_core(stage.map.primary)
+    assert core is not None
+    return core.context.state.outcomes.find_xid(xid.encode()) is not None
 
 
 def _generation(stage: Stage) -> str:

@@ -6,6 +6,8 @@ from services.broker.core.witness import STAMPED_EVERY_MS
 from services.store.core.meta import decode_set_meta, encode_meta
 from tests.simulation.disk import VirtualDisk
 from tests.simulation.etcd import Backup
+from tests.simulation.staging.prepared_branch import prepared_count
+from tests.simulation.staging.rebuilt_map import rebuild_map
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import ETCD, A, B, C, Stage
 
@@ -44,6 +46,19 @@ def restore_behind_all(stage: Stage, backup: Backup) -> None:
     for broker in (A, B):
         forget_etcd(stage.world.disks[broker])
     stage.revive(A, B)
+
+
+def rebuild_with_c(stage: Stage) -> None:
+    """C comes back, and what its disk remembers has an operator rebuild the map; a prepared branch waits for one, too."""
+    stage.revive(C)
+    stage.run(10)
+    stage.expect(
+        stage.world.etcd.get(stage.world.keys.set_back) is not None, "C has etcd say that it was set back"
+    )
+    rebuild_map(stage, "00000002-generation")
+    stage.whole(60)
+    stage.run(8)
+    stage.expect(prepared_count(stage) == 1, "the branch waits for an operator")
 
 
 def forget_etcd(disk: VirtualDisk) -> None:

@@ -12,8 +12,11 @@ from lockstep.client.session_settings import SessionSettings
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
+from services.backup.core.settings import BackupSettings
 from services.broker.core.replica import Replica
+from services.broker.core.settings import ReplicaSettings
 from services.primary.core.primary import PrimaryCore
+from services.primary.core.settings import PrimarySettings
 from tests.simulation.broker import Broker
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.etcd import Etcd
@@ -72,6 +75,12 @@ class Stage:
         self._sample()
 
     # --- time ---------------------------------------------------------------------------------------------------------
+
+    def retain_little(self) -> None:
+        """Before the start: whoever lacks more than a little of the log is sent a whole snapshot."""
+        self.world.replica_settings = ReplicaSettings(
+            PrimarySettings(retained_bytes_max=1024), BackupSettings(retained_bytes_max=1024)
+        )
 
     def start(self) -> None:
         """Start all machines and wait until every replica is in sync."""

@@ -8,6 +8,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tests.unit.lockstep.transport import raw_http2 as h
+
 SERVICE = "test.Probe"
 COUNT = struct.Struct(">II")
 """Request of `Count`: how many messages, of how many bytes. Answer of `Sum`: how many messages, and bytes modulo 2**32."""
@@ -19,6 +21,13 @@ Handler = Any
 
 def path(method: str) -> str:
     return f"/{SERVICE}/{method}"
+
+
+async def assert_served(client: h.RawClient, number: int) -> None:
+    """A call with this number, the next one, is answered."""
+    client.send(h.call(number, path("Echo"), b"x"))
+    await client.end_of(number)
+    assert client.data_of(number) == h.message(b"x")
 
 
 def numbered(number: int, size: int) -> bytes:

@@ -23,7 +23,7 @@ from lockstep.transport.http2 import Http2
 from lockstep.transport.intake import CALLS_A_TURN, RESETS_A_SECOND, RESETS_BURST, Intake, Peer
 from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import GRPCIO, OURS, Ends, within
-from tests.unit.lockstep.transport.probe_service import Probe, path, service, unary
+from tests.unit.lockstep.transport.probe_service import Probe, assert_served, path, service, unary
 
 CALLS = 6_000
 MAX_CONCURRENT_STREAMS = 3
@@ -343,9 +343,7 @@ async def test_calls_that_wait_for_something_leave_room_for_others_after_a_while
             await client.receive()
             client.send(h.frame(h.PING, h.ACK, 0, bytes(8)))
     assert offered(client) >= begun + CALLS_FREE_MIN
-    client.send(h.call(1 + 2 * begun, path("Echo"), b"x"))
-    await client.end_of(1 + 2 * begun)
-    assert client.data_of(1 + 2 * begun) == h.message(b"x")
+    await assert_served(client, 1 + 2 * begun)
     await client.close()
 
 
@@ -370,9 +368,7 @@ async def test_a_stream_that_is_too_many_is_told_so_and_no_other_is_harmed(
     said = [dict(fields.decode(one.payload, raw=True)) for one in client.frames if one.kind == h.HEADERS]
     assert end is not None and said[-1][b"grpc-status"] == b"8"
     assert [text for text in caplog.messages if "limit=kept_calls_max" in text]
-    client.send(h.call(3 + 2 * KEPT_MAX, path("Echo"), b"x"))
-    await client.end_of(3 + 2 * KEPT_MAX)
-    assert client.data_of(3 + 2 * KEPT_MAX) == h.message(b"x")
+    await assert_served(client, 3 + 2 * KEPT_MAX)
     await client.close()
 
 

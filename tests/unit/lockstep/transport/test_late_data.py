@@ -9,7 +9,7 @@ import pytest
 from lockstep.transport.stream import WINDOW_BYTES
 from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import Ends, within
-from tests.unit.lockstep.transport.probe_service import Probe, path
+from tests.unit.lockstep.transport.probe_service import Probe, assert_served
 
 ENHANCE_YOUR_CALM = 11
 PIECE = 1 << 18
@@ -34,9 +34,7 @@ async def test_what_was_under_way_when_calls_ended_is_dropped_and_others_go_on(
         for _ in range(WINDOW_BYTES // PIECE):
             client.send(h.frame(h.DATA, 0, number, bytes(PIECE)))
         client.send(h.frame(h.DATA, h.END_STREAM, number))
-    client.send(h.call(7, path("Echo"), b"x"))
-    await client.end_of(7)
-    assert client.data_of(7) == h.message(b"x")
+    await assert_served(client, 7)
     await client.close()
 
 

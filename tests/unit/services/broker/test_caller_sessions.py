@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from lockstep.core.commands import (
     StartCommand,
 )
 from lockstep.core.effects import AnyEffect, CloseClientStream, TellClient
-from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, SetName, TransactionKey
 from lockstep.core.inputs import AnyInput, ClientSaid, Tick
 from lockstep.core.requests import AttachSession, CloseConsumer, DetachSession, DrainConsumer, OpenConsumer
@@ -48,6 +49,13 @@ from services.primary.sessions import SessionsService
 
 SET, E3 = SetName("orders"), Epoch(3)
 HEAD = E3, LogIndex(50)
+
+
+async def heard(call: Awaitable[Any]) -> tuple[type[LockstepError], ErrorCode]:
+    """The error that a call ends with."""
+    with pytest.raises(LockstepError) as raised:
+        await asyncio.wait_for(call, 5)
+    return type(raised.value), raised.value.code
 
 
 class ScriptedSet:

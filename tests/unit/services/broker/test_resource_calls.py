@@ -1,6 +1,5 @@
 """Queues, exchanges and bindings by call: which set is asked for what, and what a caller hears where nobody can tell."""
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Any, cast
 
@@ -30,7 +29,7 @@ from services.broker.name_lookups import NameLookups
 from services.broker.own_disk import OwnDisk
 from services.broker.resource_calls import ResourceCalls
 from services.primary.sessions import SessionsService
-from tests.unit.services.broker.test_caller_sessions import ScriptedSet
+from tests.unit.services.broker.test_caller_sessions import ScriptedSet, heard
 
 SET, OTHER, B1, B2 = SetName("orders"), SetName("elsewhere"), BrokerId("b1"), BrokerId("b2")
 QUEUE_OPTIONS = QueueOptions(
@@ -115,12 +114,6 @@ class Rig:
             setattr(asked, field, value)
         answered: Awaitable[Any] = getattr(self.calls, f"_{name}")(asked)
         return answered
-
-
-async def heard(call: Awaitable[Any]) -> tuple[type[LockstepError], ErrorCode]:
-    with pytest.raises(LockstepError) as raised:
-        await asyncio.wait_for(call, 5)
-    return type(raised.value), raised.value.code
 
 
 @pytest.mark.parametrize("name", list(CALLS))

@@ -1,6 +1,5 @@
 """Transactions and branches by call: what a caller hears of a set that is not led, or whose primary does not know him."""
 
-import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import Any, cast
 
@@ -39,7 +38,7 @@ from services.broker.transactions_codec import (
 )
 from services.broker.transactions_service import SESSIONS_SHOWN_MAX, TransactionsService
 from services.primary.sessions import SessionsService
-from tests.unit.services.broker.test_caller_sessions import ScriptedSet
+from tests.unit.services.broker.test_caller_sessions import ScriptedSet, heard
 
 SET, B1, B2 = SetName("orders"), BrokerId("b1"), BrokerId("b2")
 NAME = "orders/7.1"
@@ -103,12 +102,6 @@ class Services:
         service = self.branches if is_branch else self.transactions
         answered: Awaitable[Any] = getattr(service, f"_{name}")(asked)
         return answered
-
-
-async def heard(call: Awaitable[Any]) -> tuple[type[LockstepError], ErrorCode]:
-    with pytest.raises(LockstepError) as raised:
-        await asyncio.wait_for(call, 5)
-    return type(raised.value), raised.value.code
 
 
 @pytest.mark.parametrize("name", list(REPEATED))

@@ -49,6 +49,19 @@ def consumer_of(rig: Rig, name: str = "", is_durable: bool = True) -> tuple[RigC
     return client, client.consume("auto")
 
 
+def prepared_and_gone(rig: Rig) -> RigClient:
+    """A client that consumes the queue no more, and has a prepared branch that accepts its message."""
+    client, consumer = consumer_of(rig)
+    client.publish("auto", b"1")
+    client.ok(SelectDtxCommand(0))
+    key = LogIndex(client.ok(StartCommand(0, XID))), Epoch(1)
+    client.settle("auto", transaction=key, sequence=1)
+    client.ok(EndCommand(0, XID, 1))
+    client.ok(PrepareBranchCommand(0, XID))
+    client.say(CloseConsumer(consumer))
+    return client
+
+
 @pytest.fixture
 def rig() -> Rig:
     return Rig(SETTINGS)
@@ -167,14 +180,7 @@ def test_a_hand_over_soon_after_a_restart_leaves_it_the_whole_time(rig: Rig) -> 
 
 @pytest.mark.parametrize("how", ["", *WAYS, "restart"])
 def test_it_ends_with_the_prepared_branch_for_which_it_stayed(rig: Rig, how: str) -> None:
-    client, consumer = consumer_of(rig)
-    client.publish("auto", b"1")
-    client.ok(SelectDtxCommand(0))
-    key = LogIndex(client.ok(StartCommand(0, XID))), Epoch(1)
-    client.settle("auto", transaction=key, sequence=1)
-    client.ok(EndCommand(0, XID, 1))
-    client.ok(PrepareBranchCommand(0, XID))
-    client.say(CloseConsumer(consumer))
+    client = prepared_and_gone(rig)
     client.say(DetachSession())
     if how:
         rig = rig.next_reign(how)
@@ -190,14 +196,7 @@ def test_it_ends_with_the_prepared_branch_for_which_it_stayed(rig: Rig, how: str
 
 def test_it_may_be_deleted_before_it_is_looked_at_whether_it_is_to_end(rig: Rig) -> None:
     """It stayed for a prepared branch, and somebody deletes it as soon as that has ended."""
-    client, consumer = consumer_of(rig)
-    client.publish("auto", b"1")
-    client.ok(SelectDtxCommand(0))
-    key = LogIndex(client.ok(StartCommand(0, XID))), Epoch(1)
-    client.settle("auto", transaction=key, sequence=1)
-    client.ok(EndCommand(0, XID, 1))
-    client.ok(PrepareBranchCommand(0, XID))
-    client.say(CloseConsumer(consumer))
+    client = prepared_and_gone(rig)
     client.ok(RollbackBranchCommand(0, XID))
     client.ok(DeleteQueueCommand(0, "auto"))
     pass_seconds(rig, 2, client)

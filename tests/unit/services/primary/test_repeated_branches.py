@@ -147,6 +147,15 @@ def named(begun_ms: int, chance: bytes = bytes(RANDOM_BYTES)) -> bytes:
     return branch_xid(new_global_id(begun_ms, chance), 0, generation_tag(GENERATION)).encode()
 
 
+def forgetful(how: str) -> tuple[Rig, RigClient]:
+    """A set that soon forgets outcomes, by one of `FORGETFUL`, and a client that may work in branches."""
+    rig = Rig(FORGETFUL[how])
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    return rig, client
+
+
 def have_forgotten(rig: Rig, client: RigClient, xid: bytes, *ends: AnyCommand) -> None:
     """A branch of this name was begun, and ended; and so much has happened since that its outcome has gone."""
     work(client, xid)
@@ -193,10 +202,7 @@ def test_a_name_is_not_used_again_however_its_branch_committed(end: str) -> None
 
 
 def test_the_name_of_a_branch_that_an_operator_ended_is_not_used_again_when_that_is_forgotten() -> None:
-    rig = Rig(FORGETFUL["retention"])
-    client = rig.client()
-    client.declare("q")
-    client.ok(SelectDtxCommand(0))
+    rig, client = forgetful("retention")
     xid = named(rig.wall_ms)
     have_forgotten(rig, client, xid, PrepareBranchCommand(0, xid), EndHeuristicallyCommand(0, xid, True))
     assert worker(rig).do(StartCommand(0, xid)).code is ErrorCode.NOT_ALLOWED
@@ -207,10 +213,7 @@ def test_the_name_of_a_branch_that_an_operator_ended_is_not_used_again_when_that
 
 def test_an_xid_of_another_transaction_manager_is_used_again_when_its_end_is_forgotten() -> None:
     """It looks after its names, and no log of ours ends what it prepares."""
-    rig = Rig(FORGETFUL["retention"])
-    client = rig.client()
-    client.declare("q")
-    client.ok(SelectDtxCommand(0))
+    rig, client = forgetful("retention")
     have_forgotten(rig, client, named(rig.wall_ms))
     for _ in range(2):
         have_forgotten(rig, client, FOREIGN)
@@ -218,20 +221,14 @@ def test_an_xid_of_another_transaction_manager_is_used_again_when_its_end_is_for
 
 def test_a_name_of_the_future_has_no_others_refused() -> None:
     """A client can make such a name by itself; every other transaction would be older than that for half an hour."""
-    rig = Rig(FORGETFUL["too many"])
-    client = rig.client()
-    client.declare("q")
-    client.ok(SelectDtxCommand(0))
+    rig, client = forgetful("too many")
     have_forgotten(rig, client, named(rig.wall_ms + 1_800_000))
     work(client, named(rig.wall_ms))
 
 
 def test_a_horizon_of_a_clock_that_was_far_ahead_is_given_up() -> None:
     """Coordinators and brokers had the wrong year, while outcomes were forgotten, and have the right one again."""
-    rig = Rig(FORGETFUL["retention"])
-    client = rig.client()
-    client.declare("q")
-    client.ok(SelectDtxCommand(0))
+    rig, client = forgetful("retention")
     years_ms = 10 * 365 * 24 * 3_600_000
     rig.wall_ms += years_ms
     have_forgotten(rig, client, named(rig.wall_ms))
@@ -243,10 +240,7 @@ def test_a_horizon_of_a_clock_that_was_far_ahead_is_given_up() -> None:
 
 
 def test_a_broker_whose_clock_fell_back_takes_no_used_name() -> None:
-    rig = Rig(FORGETFUL["too many"])
-    client = rig.client()
-    client.declare("q")
-    client.ok(SelectDtxCommand(0))
+    rig, client = forgetful("too many")
     xid = named(rig.wall_ms)
     work(client, xid)
     for command in (PrepareBranchCommand(0, xid), CommitBranchCommand(0, xid)):

@@ -34,6 +34,14 @@ def assert_written(consolidation: Consolidation, log: Log) -> None:
     assert consolidation.state.contents.resident_bytes == 0
 
 
+def consolidate(consolidation: Consolidation, log: Log) -> None:
+    """All of the log, at once."""
+    log.flush()
+    consolidation.apply(log.frames)
+    consolidation.write()
+    assert_written(consolidation, log)
+
+
 def run(writer: Crowd | Writer, steps: int, random: Random, consolidation: Consolidation) -> None:
     """Let a history go on, consolidated at random moments, with crashes."""
     log = writer.log
@@ -46,10 +54,7 @@ def run(writer: Crowd | Writer, steps: int, random: Random, consolidation: Conso
             consolidation.write(thinned_max=random.choice((0, 1, 1000)))
         if fate > 0.9:
             consolidation.reload()
-    log.flush()
-    consolidation.apply(log.frames)
-    consolidation.write()
-    assert_written(consolidation, log)
+    consolidate(consolidation, log)
     consolidation.reload()
     consolidation.write()
     assert_written(consolidation, log)
@@ -79,15 +84,9 @@ def test_what_open_transactions_did_is_not_kept_when_an_epoch_has_aborted_them(i
     key = log.begin()
     log.publish(message((queue,), b"not committed"), transaction=key)
     log.dequeue(queue, *queue.positions(), transaction=key)
-    log.flush()
-    consolidation.apply(log.frames)
-    consolidation.write()
-    assert_written(consolidation, log)
+    consolidate(consolidation, log)
     log.begin_epoch(is_restarted=is_restarted)
-    log.flush()
-    consolidation.apply(log.frames)
-    consolidation.write()
-    assert_written(consolidation, log)
+    consolidate(consolidation, log)
     consolidation.reload()
     assert_written(consolidation, log)
 
@@ -106,10 +105,7 @@ def test_what_a_transaction_of_very_many_operations_did_is_not_kept_when_it_has_
     )
     for do in deeds:
         do()
-        log.flush()
-        consolidation.apply(log.frames)
-        consolidation.write()
-        assert_written(consolidation, log)
+        consolidate(consolidation, log)
         consolidation.reload()
         assert_written(consolidation, log)
 
