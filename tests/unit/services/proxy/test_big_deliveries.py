@@ -13,6 +13,7 @@ from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
+from services.proxy.listener import ClientSocket
 from services.proxy.settings import ProxyLimits, ProxySettings
 from services.proxy.steps import in_steps
 from tests.amqp import codec
@@ -282,10 +283,11 @@ async def test_a_link_that_ends_when_the_middle_was_accepted_in_a_transaction(
     assert all(frame["more"] or frame["aborted"] for frame in client.passed if frame.name == "transfer")
 
 
-async def test_no_step_is_long_by_an_outcome_in_a_transaction_in_the_middle() -> None:
-    rig, transport = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",))), FakeTransport()
-    rig.worker.nodes = stub_nodes(Session(31 * 1024 * 1024))
-    socket = rig.worker.socket(None)
+def receiving(*sizes: int, **attach: Any) -> tuple[FakeTransport, ClientSocket]:
+    """A client that takes all that its transport is given, and has asked for messages of these sizes."""
+    worker, transport = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",))).worker, FakeTransport()
+    worker.nodes = stub_nodes(Session(*sizes))
+    socket = worker.socket(None)
     transport.protocol = socket
     socket.connection_made(transport)
     socket.data_received(
@@ -294,9 +296,14 @@ async def test_no_step_is_long_by_an_outcome_in_a_transaction_in_the_middle() ->
         + AMQP_HEADER
         + performative("open", container_id="big", max_frame_size=FRAME_BYTES)
         + begin(incoming_window=PLENTY)
-        + attach_receiver("r", "queue")
+        + attach_receiver("r", "queue", **attach)
         + credit(0, 10, incoming_window=PLENTY)
     )
+    return transport, socket
+
+
+async def test_no_step_is_long_by_an_outcome_in_a_transaction_in_the_middle() -> None:
+    transport, socket = receiving(31 * 1024 * 1024)
     while transport.written < 10 * FRAME_BYTES:
         await asyncio.sleep(0)
     said = composite("transactional_state", txn_id=codec.binary(b"none"), outcome=composite("accepted"))
@@ -398,20 +405,7 @@ async def test_no_more_is_begun_than_a_connection_has_room_for_and_the_rest_goes
 
 @pytest.mark.parametrize("is_presettled", [False, True])
 async def test_no_step_is_long_by_a_big_delivery(is_presettled: bool) -> None:
-    rig, transport = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",))), FakeTransport()
-    rig.worker.nodes = stub_nodes(Session(20 * 1024 * 1024, 33 * 1024 * 1024))
-    socket = rig.worker.socket(None)
-    transport.protocol = socket
-    socket.connection_made(transport)
-    socket.data_received(
-        SASL_HEADER
-        + performative("sasl_init", mechanism=codec.Symbol("ANONYMOUS"))
-        + AMQP_HEADER
-        + performative("open", container_id="big", max_frame_size=FRAME_BYTES)
-        + begin(incoming_window=PLENTY)
-        + attach_receiver("r", "queue", **(PRESETTLED if is_presettled else {}))
-        + credit(0, 10, incoming_window=PLENTY)
-    )
+    transport, _ = receiving(20 * 1024 * 1024, 33 * 1024 * 1024, **(PRESETTLED if is_presettled else {}))
     longest = 0.0
     while transport.written < 53 * 1024 * 1024:
         before = thread_time()
