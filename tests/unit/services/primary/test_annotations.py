@@ -21,6 +21,16 @@ def say(client: RigClient, annotations: bytes, disposition: int = Disposition.FA
     return client.do(settle(client, annotations, disposition))
 
 
+def with_one_in_hand() -> tuple[Rig, RigClient]:
+    """A set, and a client that has the only message of its queue."""
+    rig = Rig()
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", b"1")
+    client.consume("q")
+    return rig, client
+
+
 def settle(client: RigClient, annotations: bytes, disposition: int) -> SettleCommand:
     positions = client.positions("q")
     for position in positions:
@@ -53,11 +63,7 @@ def test_whoever_gets_it_next_is_told(disposition: int, is_durable: bool) -> Non
 
 @pytest.mark.parametrize("disposition", [Disposition.RELEASE, Disposition.FAIL])
 def test_it_is_not_told_before_it_is_committed(disposition: int) -> None:
-    rig = Rig()
-    client = rig.client()
-    client.declare("q")
-    client.publish("q", b"1")
-    client.consume("q")
+    rig, client = with_one_in_hand()
     rig.holds_store = True
     client.command(settle(client, TRUE, disposition))
     assert said(client, "q") == []
@@ -66,11 +72,7 @@ def test_it_is_not_told_before_it_is_committed(disposition: int) -> None:
 
 
 def test_it_outlives_a_restart_and_a_snapshot() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.declare("q")
-    client.publish("q", b"1")
-    client.consume("q")
+    rig, client = with_one_in_hand()
     say(client, TRUE, Disposition.RELEASE)
     rig.check_log()
     for in_blocks in (False, True):
@@ -99,30 +101,18 @@ def test_a_dead_letter_has_it_as_well() -> None:
 
 @pytest.mark.parametrize("disposition", [Disposition.ACCEPT, Disposition.REJECT])
 def test_only_what_goes_back_is_annotated(disposition: int) -> None:
-    rig = Rig()
-    client = rig.client()
-    client.declare("q")
-    client.publish("q", b"1")
-    client.consume("q")
+    rig, client = with_one_in_hand()
     assert say(client, TRUE, disposition).code is ErrorCode.INVALID_ARGUMENT
     assert rig.bodies("q") == [b"1"]
 
 
 def test_what_is_no_annotation_is_refused() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.declare("q")
-    client.publish("q", b"1")
-    client.consume("q")
+    _, client = with_one_in_hand()
     assert say(client, b"\xa3").code is ErrorCode.INVALID_ARGUMENT
 
 
 def test_a_message_has_so_many_bytes_of_them_and_no_more() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.declare("q")
-    client.publish("q", b"1")
-    client.consume("q")
+    rig, client = with_one_in_hand()
     half = ANNOTATIONS_BYTES_MAX // 2
     large = [b"\xa3\x01%c\xb0" % key + (half - 8).to_bytes(4, "big") + bytes(half - 8) for key in b"abc"]
     assert say(client, large[0]).code is ErrorCode.NONE

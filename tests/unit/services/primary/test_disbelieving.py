@@ -71,10 +71,16 @@ def test_what_a_member_has_is_what_it_said_on_its_last_subscription() -> None:
     assert bench.core.membership.durable[B] == before
 
 
-def test_a_subscription_with_less_takes_back_what_was_said_and_not_what_is_committed() -> None:
+def followed_by_both() -> PrimaryBench:
+    """By B on stream 1, and by C on stream 2, which have all."""
     bench = PrimaryBench(entry(1, A, B, C))
     for stream, who in ((1, B), (2, C)):
         bench.subscribe(stream, who, log_end=1, epochs=EPOCH_1, is_memory_whole=True)
+    return bench
+
+
+def test_a_subscription_with_less_takes_back_what_was_said_and_not_what_is_committed() -> None:
+    bench = followed_by_both()
     end = bench.write("on two disks")
     bench.acknowledge(1, B, end)
     assert bench.core.commit_index == 1
@@ -89,9 +95,7 @@ def test_a_subscription_with_less_takes_back_what_was_said_and_not_what_is_commi
 
 def test_a_disk_that_comes_back_with_less_has_less_in_its_old_name_too() -> None:
     """R12: the restarted process has a name of its own, and the entry still has the old one."""
-    bench = PrimaryBench(entry(1, A, B, C))
-    for stream, who in ((1, B), (2, C)):
-        bench.subscribe(stream, who, log_end=1, epochs=EPOCH_1, is_memory_whole=True)
+    bench = followed_by_both()
     end = bench.write("acknowledged, and lost by the disk")
     bench.acknowledge(1, B, end)
     bench.subscribe(3, B1, log_end=1, epochs=EPOCH_1)
