@@ -127,9 +127,9 @@ class Backups:
     def _has_of_log(self, message: Subscribe, agreed: LogIndex) -> tuple[bool, bool]:
         """Whether the frames are here that a subscriber's disk lacks, and those that its memory does."""
         log = self._context.writer.log
-        is_memory_here = (
-            message.is_memory_whole and message.applied <= agreed and agreed >= log.transients_from
-        )
+        # What it knows to be committed it applies, whatever it is sent there: in another log that says nothing.
+        reaches = max(message.applied, message.commit_index)
+        is_memory_here = message.is_memory_whole and reaches <= agreed and agreed >= log.transients_from
         return agreed >= log.retained_from, is_memory_here
 
     def subscribe(
