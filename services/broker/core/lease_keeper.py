@@ -143,6 +143,9 @@ class LeaseKeeper:
                 self._calling_since_ms = None
                 if given.lease_id != self._lease_id:
                     return []
+                if given.sent_ms >= self._serve_until_ms:
+                    # It left behind a sleep: an etcd that was set back has the lease again, and forgot who led meanwhile.
+                    return self._give_up()
                 return self._extended(given.sent_ms, given.ttl_ms)
             case LeaseGone():
                 self._calling_since_ms = None
@@ -167,11 +170,14 @@ class LeaseKeeper:
         self._serve_until_ms = max(self._serve_until_ms, self._ends_ms(sent_ms, ttl_ms))
         return [ServeUntil(self._lease_id, self._serve_until_ms)]
 
+    def _give_up(self) -> list[LeaseEffect]:
+        gone, self._lease_id, self._serve_until_ms = self._lease_id, 0, 0
+        return [StopServing(), RevokeLease(gone)]
+
     def _tick(self, now_ms: int) -> list[LeaseEffect]:
         settings = self._settings
         if self._lease_id and (now_ms >= self._serve_until_ms or self._is_store_silent(now_ms)):
-            gone, self._lease_id, self._serve_until_ms = self._lease_id, 0, 0
-            return [StopServing(), RevokeLease(gone)]
+            return self._give_up()
         if self._calling_since_ms is not None:
             if now_ms - self._calling_since_ms < settings.call_timeout_ms:
                 return []

@@ -108,6 +108,22 @@ def test_a_lease_that_is_over_by_the_own_clock_is_given_up_and_another_one_is_as
     assert bench.tick(100) == [GrantLease(3)]
 
 
+def test_a_renewal_that_left_when_the_lease_was_over_by_the_own_clock_does_not_revive_it() -> None:
+    """The machine slept before it left, and no tick has come yet. An etcd that was set back meanwhile has the lease again."""
+    bench = holding()
+    assert bench.tick(500) == [RenewLease(7)]
+    bench.ms = 30_000
+    assert bench.take(LeaseRenewed(7, 3000, ZERO_MS + 29_990)) == [StopServing(), RevokeLease(7)]
+    assert bench.keeper.lease_id == 0
+
+
+def test_a_renewal_that_left_in_time_counts_however_late_it_is_answered() -> None:
+    bench = holding()
+    assert bench.tick(2_900) == [RenewLease(7)]
+    bench.ms = 3_500
+    assert bench.take(LeaseRenewed(7, 3000, ZERO_MS + 2_919)) == [ServeUntil(7, ZERO_MS + 2_919 + 2920)]
+
+
 def test_a_grant_that_was_answered_too_late_is_not_served_by() -> None:
     bench = Bench()
     bench.tick()
