@@ -651,8 +651,7 @@ class Replica:
         """
         primary = self.primary
         assert primary is not None
-        primary.holds_key = self._lease.is_key_held
-        if primary.holds_key:
+        if self._lease.is_key_held:
             return
         primary.streams.serve_until_ms = 0
         is_said_by_now = self._lease.held_ms(now) >= self.settings.regain_wait_ms

@@ -114,8 +114,6 @@ class PrimaryCore:
         `gone`: what this epoch has ended in the state already.
         """
         self._own = own
-        self.holds_key = True
-        """Of the set's lease; its replica says so when it does not."""
         self._copy = copy
         self.epoch: Epoch = set_map.epoch
         tx_queues = TxQueues()
@@ -199,9 +197,8 @@ class PrimaryCore:
         )
 
     def may_be_deposed(self, now: Now) -> bool:
-        """Whether somebody may have led since the lease ended, of whom etcd may not know: the entry is left alone."""
-        is_followed = self.is_followed_by_all and self.backups.are_heard_lately(now.boottime_ms)
-        return not (self.holds_key or is_followed)
+        """Of one whose lease is over: whether somebody may have led since, of whom etcd may not know. The entry is left alone."""
+        return not (self.is_followed_by_all and self.backups.are_heard_lately(now.boottime_ms))
 
     @property
     def is_followed_by_all(self) -> bool:

@@ -372,7 +372,7 @@ def test_in_an_etcd_that_was_set_back_a_key_is_restored_only_for_who_is_followed
     entry_now = primary.membership.set_map
     bench.feed(replace(seen(entry_now, 12), is_set_back=True))
     bench.feed(LeaseLost(SET))
-    bench.hold_lease(8)
+    bench.hold_lease(8, for_ms=60_000)
     assert len(bench.wanted(RestoreLeaseKey)) == 1, "b would have refused this epoch"
     bench.answer(Verdict.FAILED)
     bench.feed(BackupStreamClosed(SET, 1))
@@ -385,6 +385,37 @@ def test_in_an_etcd_that_was_set_back_a_key_is_restored_only_for_who_is_followed
     bench.answer(Verdict.DONE, 12)
     bench.pass_ms(200)
     assert len(bench.wanted(SwapMap)) == swaps + 1
+
+
+def test_a_primary_whose_lease_is_over_by_the_clock_takes_nobody_out() -> None:
+    """It slept, say, and hears first that its backup has left: etcd may have been set back to the entry that it knows."""
+    bench = leading_with_a_backup()
+    swaps = len(bench.wanted(SwapMap))
+    bench.ms += 70_000
+    bench.feed(BackupStreamClosed(SET, 1))
+    assert len(bench.wanted(SwapMap)) == swaps
+    bench.hold_lease()
+    bench.feed(Woken(SET))
+    assert len(bench.wanted(SwapMap)) == swaps + 1, "nobody else had the key meanwhile"
+
+
+def test_who_stood_still_is_followed_by_nobody_for_a_moment() -> None:
+    """What he hears first was said to him since, by backups that may have left him behind that."""
+    bench = leading_with_a_backup()
+    primary = bench.replica.primary
+    assert primary is not None
+    patience_ms = primary.context.settings.heartbeat_ms * primary.context.settings.heartbeat_misses
+    bench.ms += 70_000
+    bench.feed(LeaseLost(SET))
+    said = Acknowledge(SET, primary.epoch, B.broker, B.incarnation, primary.log_end)
+    bench.feed(BackupSaid(SET, 1, said))
+    bench.hold_lease(8, for_ms=60_000)
+    for _ in range(2 * patience_ms // 250):
+        assert not bench.wanted(RestoreLeaseKey)
+        bench.pass_ms(250)
+        bench.feed(BackupSaid(SET, 1, said))
+    bench.pass_ms(100)
+    assert bench.wanted(RestoreLeaseKey), "but he who is still followed then"
 
 
 @pytest.mark.parametrize("is_followed", [True, False])
