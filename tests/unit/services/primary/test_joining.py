@@ -257,8 +257,9 @@ def test_a_member_that_knows_of_a_commit_where_this_log_has_something_else_ends_
 def test_a_learner_that_knows_of_other_commits_gets_everything_anew(applied: int) -> None:
     """Also one that has not come to them yet: it would apply what this log has there before it is committed (R11)."""
     bench = PrimaryBench(entry(2, A), MemoryStore("disk-a", *frames(1, 1, 3)), copy_of(*frames(1, 1, 3)))
-    known = {"log_end": 9, "commit_index": 9, "applied": applied}
-    told = bench.subscribe(1, B, epochs=EPOCH_1, is_memory_whole=True, **known)
+    told = bench.subscribe(
+        1, B, log_end=9, epochs=EPOCH_1, commit_index=9, is_memory_whole=True, applied=applied
+    )
     assert accepted(told).is_snapshot_whole
     assert not bench.core.stopped
 
