@@ -60,7 +60,7 @@ class ParticipantsEntry:
     owner: Incarnation
     """The coordinator that wrote it; while it lives, it finishes."""
     written_ms: int
-    """Wall clock of the owner: only ages are made of it, which decide when to look, never what to find."""
+    """Wall clock of the owner: only ages are made of it, which decide when to look and whom to ask before, never what to find."""
     is_closed: bool = False
     """The list is fixed and the client prepares branches of its own; nobody has asked a participant to prepare yet."""
     finished: tuple[int, ...] = ()

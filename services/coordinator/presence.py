@@ -9,11 +9,13 @@ its lease lives: a registration in doubt may be executed late, and takes the key
 import asyncio
 import logging
 import uuid
+from collections.abc import Callable
 
 from lockstep.core.branch_names import GenerationTag, generation_tag
 from lockstep.core.cluster_map import Keys
 from lockstep.core.decision_log import DecisionKeys, SetBackWatch
 from lockstep.core.ids import Incarnation
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.decision_log import is_believed
 from lockstep.runtime.etcd import Absent, EtcdClient, EtcdInDoubt, EtcdRejected, Get, GetDone, LeaseGone, Put
 
@@ -21,6 +23,8 @@ _log = logging.getLogger("lockstep.coordinator")
 
 RETRY_SECONDS = 0.1
 RENEWALS_PER_LEASE = 5
+SEEN_SECONDS = 1.0
+"""How often etcd is read at least, however long the lease is: whoever had nothing of it for some seconds has to ask others."""
 
 
 class Presence:
@@ -42,6 +46,8 @@ class Presence:
         self.generation_value = b""
         self.watch = SetBackWatch()
         """Given all that is read here, which is often."""
+        self.seen: Callable[[int], None] = lambda _asked_ms: None
+        """Called when it was; with when that was asked, by CLOCK_BOOTTIME."""
         self._lease_id = 0
         self._is_registered = asyncio.Event()
 
@@ -73,7 +79,7 @@ class Presence:
                 is_reachable = False
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            await asyncio.sleep(self._lease_seconds / RENEWALS_PER_LEASE)
+            await asyncio.sleep(min(self._lease_seconds / RENEWALS_PER_LEASE, SEEN_SECONDS))
 
     async def end(self) -> None:
         """The process stops: what it has in hand is taken up at once."""
@@ -98,7 +104,7 @@ class Presence:
         of the key, 0 if there is none.
         """
         made, asked = Put(self._generation_key, str(uuid.uuid4()).encode()), self.watch.seen
-        reads = [Get(self._generation_key), Get(self.key)]
+        reads, asked_ms = [Get(self._generation_key), Get(self.key)], boottime_ms()
         result = await self._etcd.transact([Absent(self._generation_key)], [made, *reads], reads)
         generation, key = result.responses[-2:]
         assert isinstance(generation, GetDone) and generation.entry is not None, "there is one now"
@@ -107,4 +113,5 @@ class Presence:
         value = generation.entry.value.decode(errors="replace")
         self.generation = generation_tag(value)
         is_believed(self.watch, result.revision, value, asked)
+        self.seen(asked_ms)
         return key.entry.mod_revision if key.entry is not None else 0

@@ -20,6 +20,7 @@ from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.reflection import add_services
 from services.coordinator.coordinator_service import CoordinatorService
 from services.coordinator.core.coordinator import Coordinator
+from services.coordinator.core.messages import LogSeen
 from services.coordinator.driver import CoordinatorDriver
 from services.coordinator.log_pages import LogPages
 from services.coordinator.log_port import LogPort
@@ -60,6 +61,7 @@ async def serve(settings: CoordinatorSettings) -> int:
         ports = ParticipantPorts({"grpc": services, "set": sets})
         core = Coordinator(process, settings.limits)
         driver = CoordinatorDriver(core, log, ports, settings.tick_seconds, settings.exit_at)
+        presence.seen = lambda asked_ms: driver.feed(LogSeen(asked_ms))
         pages = LogPages(etcd, settings.cluster, core)
         service = CoordinatorService(driver, presence, ports, log, pages)
         add_services(server, (service.handlers(),), Health())

@@ -95,6 +95,11 @@ class Coordinator(Client):
         world.network.listen(f"coordinator:{place}", place, self._accept)
         world.loop.after(world.random.randrange(TICK_US), self._tick_again)
 
+    @property
+    def boottime_ms(self) -> int:
+        """By the process's own clock."""
+        return self._clocks.now().boottime_ms
+
     # --- inputs -------------------------------------------------------------------------------------------------------
 
     def feed(self, given: Input) -> None:

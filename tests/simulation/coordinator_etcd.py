@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lockstep.core.branch_names import GenerationTag, generation_tag
-from lockstep.core.decision_log import DecisionKeys, LogView
+from lockstep.core.decision_log import DecisionKeys, LogView, RevisionSeen, SetBackWatch
+from lockstep.runtime.decision_log import is_believed
 from lockstep.runtime.etcd_values import Entry, Get, GetDone, Put, TransactionResult, as_read
 from services.coordinator.core.messages import (
     Decide,
@@ -17,6 +18,7 @@ from services.coordinator.core.messages import (
     LogInDoubt,
     LogListed,
     LogRead,
+    LogSeen,
     ReadLog,
     WriteParticipants,
 )
@@ -46,7 +48,8 @@ class CoordinatorEtcd:
         self.generation: GenerationTag | None = None
         self.generation_value = b""
         self._lease = 0
-        self._changes = LogChanges(cluster, self)
+        self._watch = SetBackWatch()
+        self._changes = LogChanges(cluster, self, self._watch)
         self._session = EtcdSession(
             self._world.loop, self._world.network, coordinator.host, lambda keys: None, is_watching=False
         )
@@ -66,7 +69,7 @@ class CoordinatorEtcd:
 
     def _register(self) -> None:
         lease = self._world.random.getrandbits(40) + 1
-        key, generation_key = self.key, self._world.keys.generation
+        key, generation_key, asked = self.key, self._world.keys.generation, self._asked()
 
         def register(etcd: Etcd) -> object:
             etcd.grant(lease, LEASE_US)
@@ -77,19 +80,19 @@ class CoordinatorEtcd:
                 self._later(RETRY_US)
                 return
             self._lease, self.revision = lease, result.revision
-            self._read_generation(result)
+            self._read_generation(result, asked)
 
         self._call(register, take)
 
     def _renew(self) -> None:
-        lease, generation_key = self._lease, self._world.keys.generation
+        lease, generation_key, asked = self._lease, self._world.keys.generation, self._asked()
 
         def renew(etcd: Etcd) -> object:
             return transact(etcd, [], [Get(generation_key)]) if etcd.renew(lease) else None
 
         def take(result: object) -> None:
             if isinstance(result, TransactionResult):
-                self._read_generation(result)
+                self._read_generation(result, asked)
                 return
             if result is None:
                 self._world.branches.reach("coordinator's presence lost")
@@ -98,11 +101,17 @@ class CoordinatorEtcd:
 
         self._call(renew, take)
 
-    def _read_generation(self, result: TransactionResult) -> None:
+    def _asked(self) -> tuple[RevisionSeen, int]:
+        """What was seen before a question, and when it is asked by the process's own clock."""
+        return self._watch.seen, self._coordinator.boottime_ms
+
+    def _read_generation(self, result: TransactionResult, asked: tuple[RevisionSeen, int]) -> None:
         found = result.responses[-1]
         if isinstance(found, GetDone) and found.entry is not None:
             self.generation_value = found.entry.value
             self.generation = generation_tag(found.entry.value.decode())
+            is_believed(self._watch, result.revision, found.entry.value.decode(), asked[0])
+            self._coordinator.feed(LogSeen(asked[1]))
         self._later(RENEW_US)
 
     # --- the decision log ---------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from lockstep.core.branch_names import (
     GenerationTag,
     GlobalId,
     ParticipantName,
-    begun_ms,
     branch_xid,
 )
 from lockstep.core.clock import Now
@@ -26,6 +25,7 @@ from services.coordinator.core.context import Context, Conversation
 from services.coordinator.core.doubts import Doubts
 from services.coordinator.core.inquiry import Inquiry
 from services.coordinator.core.listing import Listing
+from services.coordinator.core.log_sight import LogSight
 from services.coordinator.core.messages import (
     BeginAsked,
     BegunAnswer,
@@ -44,6 +44,7 @@ from services.coordinator.core.messages import (
     LogListed,
     LogRead,
     LogRefused,
+    LogSeen,
     LogWritten,
     Note,
     OutcomeAnswer,
@@ -84,8 +85,7 @@ class Coordinator:
         self.doubts = Doubts(self._context)
         """For whoever shows its figures."""
         self._listing = Listing(self._context)
-        self._of_this_life_ms: int | None = None
-        """What was begun later was begun in this process's life, by any wall clock; None: nothing was handled yet."""
+        self._sight = LogSight(limits)
         self._pieces = Pieces(limits.piece_cost)
 
     @property
@@ -104,8 +104,7 @@ class Coordinator:
 
     def handle(self, given: Input, now: Now) -> list[Effect]:
         """Takes one input; returns what is to be done, in order."""
-        if self._of_this_life_ms is None:
-            self._of_this_life_ms = now.wall_ms + self._limits.clock_ms
+        self._sight.begin(now)
         match given:
             case BeginAsked():
                 self._begin(given, now)
@@ -128,6 +127,8 @@ class Coordinator:
                 if waiters is not None:
                     waiters.drop(given.request)
                 self._context.hold.drop(given.request, now)
+            case LogSeen():
+                self._sight.seen(given.asked_ms, now)
             case Tick():
                 self._tick(now)
             case Woken():
@@ -175,7 +176,7 @@ class Coordinator:
     def _end(self, asked: CommitAsked | RollbackAsked, now: Now) -> None:
         if not self._are_names(asked.request, asked.participants):
             return
-        was_open = self._open.forget(asked.global_id)
+        opened_ms = self._open.forget(asked.global_id)
         known = self._transactions.get(asked.global_id)
         if known is not None:
             self._join(known, asked, now)
@@ -186,7 +187,7 @@ class Coordinator:
             message = f"{self._limits.transactions_max} transactions are being ended: try again, or elsewhere"
             self._context.say(Refusal(asked.request, ErrorCode.UNAVAILABLE, message, "transactions_max"))
         else:
-            self._take_up(asked, was_open, now)
+            self._take_up(asked, opened_ms, now)
 
     def _join(self, known: AnyTransaction, asked: CommitAsked | RollbackAsked, now: Now) -> None:
         # One that is to be aborted may know of fewer participants than its client, and aborts nevertheless.
@@ -199,8 +200,8 @@ class Coordinator:
             known.abandon(now)
         self._forget_ended(known)
 
-    def _take_up(self, asked: CommitAsked | RollbackAsked, was_open: bool, now: Now) -> None:
-        """`was_open`: it was known here. What etcd had before this process began, that does not know to be lost."""
+    def _take_up(self, asked: CommitAsked | RollbackAsked, opened_ms: int | None, now: Now) -> None:
+        """`opened_ms`: as `LogSight.covers` has it."""
         is_commit = isinstance(asked, CommitAsked)
         if len(asked.participants) == 1 and not asked.is_closed:
             verb = Verb.COMMIT_ONE_PHASE if is_commit else Verb.ROLL_BACK
@@ -210,8 +211,7 @@ class Coordinator:
             single.begin(now)
             return
         aim = Verdict.COMMIT if is_commit else Verdict.ABORT
-        assert self._of_this_life_ms is not None, "something is being handled"
-        is_older = not was_open and begun_ms(asked.global_id) <= self._of_this_life_ms
+        is_older = not self._sight.covers(asked.global_id, opened_ms, now)
         transaction = self._new_transaction(
             asked.global_id,
             asked.generation,
@@ -219,6 +219,7 @@ class Coordinator:
             aim,
             # A list that it has to find first says more of that: by whom it was written.
             may_be_decided=is_older and (is_commit or not asked.is_closed),
+            is_unseen=is_older and self._sight.was_lost_before(now),
         )
         transaction.join(asked.request, now)
         transaction.begin(now, looks_first=asked.is_closed)
@@ -285,7 +286,7 @@ class Coordinator:
             found, conversation.to_be_fenced = conversation.to_be_fenced, None
             known = self._transactions.get(found.global_id)
             if known is None:
-                known = self._recovered(found)
+                known = self._recovered(found, now)
                 known.join(conversation.asked.request, now)
                 known.begin(now, looks_first=True)
             else:
@@ -331,7 +332,7 @@ class Coordinator:
             self._context.say(
                 Note("taken_up", found.global_id, f"owner={found.entry.owner} decision={found.decision}")
             )
-            self._recovered(found, found.read).begin(now, looks_first=True)
+            self._recovered(found, now, found.read).begin(now, looks_first=True)
             taken_up.append(found.global_id)
             yield TAKE_UP_COST
         self._recovery.listed(self._listing.asked_ms)
@@ -347,11 +348,17 @@ class Coordinator:
         if self._pieces.works:
             self._context.say(WakeSoon())
 
-    def _recovered(self, found: LoggedTransaction, only: ListRead = NO_LIST) -> Transaction:
+    def _recovered(self, found: LoggedTransaction, now: Now, only: ListRead = NO_LIST) -> Transaction:
         """To be aborted, unless the log says that it is decided; `only`: while that very list stands."""
         entry = found.entry
         return self._new_transaction(
-            found.global_id, entry.generation, entry.participants, Verdict.ABORT, only
+            found.global_id,
+            entry.generation,
+            entry.participants,
+            Verdict.ABORT,
+            only,
+            # Its list may be of this process, and have been asked for long before it was written.
+            is_unseen=not self._sight.covers(found.global_id, None, now) and self._sight.was_lost_before(now),
         )
 
     # Inside
@@ -368,6 +375,7 @@ class Coordinator:
         found: ListRead = NO_LIST,
         *,
         may_be_decided: bool = False,
+        is_unseen: bool = False,
     ) -> Transaction:
         transaction = Transaction(
             self._context,
@@ -377,6 +385,7 @@ class Coordinator:
             aim,
             found,
             may_be_decided=may_be_decided,
+            is_unseen=is_unseen,
         )
         self._transactions[global_id] = transaction
         return transaction

@@ -188,6 +188,14 @@ class LogListed:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSeen:
+    """Something else in etcd was read, and compared with what was seen of it before."""
+
+    asked_ms: int
+    """CLOCK_BOOTTIME."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed."""
 
@@ -224,6 +232,7 @@ Input = (
     | LogInDoubt
     | LogRead
     | LogListed
+    | LogSeen
     | Tick
     | Woken
 )

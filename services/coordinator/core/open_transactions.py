@@ -19,6 +19,8 @@ class OpenTransaction:
 
     global_id: GlobalId
     generation: GenerationTag
+    opened_ms: int
+    """CLOCK_BOOTTIME: when it was first heard of here."""
     due_ms: int
     participants: dict[int, ParticipantName] = field(default_factory=dict)
 
@@ -44,7 +46,7 @@ class OpenTransactions:
         if len(self._open) >= self._limits.open_max:
             del self._open[next(iter(self._open))]
         due_ms = now.boottime_ms + (open_ms or self._limits.open_ms)
-        self._open[global_id] = OpenTransaction(global_id, generation, due_ms)
+        self._open[global_id] = OpenTransaction(global_id, generation, now.boottime_ms, due_ms)
 
     def enlist(
         self,
@@ -59,9 +61,10 @@ class OpenTransactions:
             self.begin(global_id, generation, 0, now)
         self._open[global_id].participants[number] = participant
 
-    def forget(self, global_id: GlobalId) -> bool:
-        """The client ends it, here at least; answers whether it was known."""
-        return self._open.pop(global_id, None) is not None
+    def forget(self, global_id: GlobalId) -> int | None:
+        """The client ends it, here at least; answers since when it was known (CLOCK_BOOTTIME), None: it was not."""
+        forgotten = self._open.pop(global_id, None)
+        return forgotten.opened_ms if forgotten is not None else None
 
     def timed_out(self, now: Now) -> list[OpenTransaction]:
         """Those whose time is over, forgotten with this. Only those that have to be rolled back over the log.

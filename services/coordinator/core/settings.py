@@ -21,8 +21,9 @@ class CoordinatorLimits:
     """After the decision: while a participant is away, who has committed is put into the log, and again when more have. Until
     then sets have to keep that, for whoever takes the transaction up; databases do so for a while only."""
     unasked_ms: int = 5_000
-    """From when a transaction was taken up: what is decided later waits for the answers to a roll call. In less time no etcd has
-    lost what another coordinator decided, and is back: what it did in the last seconds before it died, no disk remembers."""
+    """From when a transaction was taken up: what is decided later waits for the answers to a roll call; and so does, for a while,
+    whatever is decided when the log was out of sight for longer. In less time no etcd has lost what another coordinator decided,
+    and is back: what it did in the last seconds before it died, no disk remembers."""
     doubt_ms: int = 20_000
     """From a request to its answer when nothing could be decided, because etcd is silent: then the answer is *in doubt*."""
     open_ms: int = 60_000

@@ -5,9 +5,10 @@ under is still in the log. A coordinator that was paused with all votes in its h
 decides nothing (history 5). What the log has decided is followed, whatever was wanted. A change in doubt is followed by a read,
 never by a guess; it may be made later than the read, so what is written next is the same again. What another coordinator may have
 decided before, in what etcd has lost since, is decided only when a roll call was answered (history 26): what is aborted that was
-left undecided, or that was begun before this process and is to be committed, perhaps not for the first time; and whatever is
-decided so late that all of that may have happened meanwhile, though the list is its own and the votes are in its hands. Behind a
-roll call, too, what all have acknowledged leaves an etcd that has lost that decision: its outcome is the one that was told.
+left undecided, or that was begun before this process had the log in sight (`log_sight.py`) and is to be ended, perhaps not for
+the first time; and whatever is decided so late that all of that may have happened meanwhile, though the list is its own and the
+votes are in its hands. Behind a roll call, too, what all have acknowledged leaves an etcd that has lost that decision: its
+outcome is the one that was told.
 """
 
 from dataclasses import replace
@@ -45,10 +46,11 @@ class Transaction:
         found: ListRead = NO_LIST,
         *,
         may_be_decided: bool = False,
+        is_unseen: bool = False,
     ) -> None:
         """`found`: the undecided entry that a recoverer found, which it leaves alone when it has changed since; or
         `NOTHING_FOUND`, to leave any alone; `NO_LIST`: it is here because somebody asked. `may_be_decided`: by another
-        coordinator before, and etcd may have been set back since.
+        coordinator before, and etcd may have been set back since. `is_unseen`: so it may, and this may be asked for late.
         """
         self._context = context
         self.global_id = global_id
@@ -77,6 +79,8 @@ class Transaction:
         """The decision that the log has, as far as is known: etcd may have lost it since."""
         self._may_be_decided = may_be_decided
         """Whether no ABORT is decided before a roll call was answered."""
+        self._is_unseen = is_unseen
+        """Whether nothing is."""
         self._is_time_out = False
         """Whether the decision is the ABORT of a time-out of ours, where the log had nothing."""
         self._replaces = NO_LIST
@@ -355,7 +359,9 @@ class Transaction:
     def _found(self, entry: ParticipantsEntry, listed: ListRead, now: Now) -> None:
         """An undecided list is in the log, ours or another coordinator's."""
         if entry.owner == self._context.process:
-            self._begun_ms = min(self._begun_ms, now.boottime_ms - (now.wall_ms - entry.written_ms))
+            age_ms = now.wall_ms - entry.written_ms
+            # Written later than now: the clock was set back since, and nobody knows how long it stands.
+            self._begun_ms = min(self._begun_ms, now.boottime_ms - age_ms) if age_ms >= 0 else 0
         if self.aim is Verdict.ABORT:
             if self._found_list not in (NO_LIST, listed) and not self.waiters:
                 self._end(State.UNDECIDED)
@@ -488,8 +494,9 @@ class Transaction:
 
     def _is_late(self, now: Now) -> bool:
         """Whether another one may have decided it since this one has it in hand, or knows of it, in what etcd has lost."""
-        is_time_out = self._found_list == NOTHING_FOUND
-        return is_time_out or now.boottime_ms - self._begun_ms >= self._context.limits.unasked_ms
+        if self._is_unseen or self._found_list == NOTHING_FOUND:
+            return True
+        return now.boottime_ms - self._begun_ms >= self._context.limits.unasked_ms
 
     def _is_stale(self, now: Now) -> bool:
         return now.wall_ms - begun_ms(self.global_id) > self._context.limits.age_ms_max

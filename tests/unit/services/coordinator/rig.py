@@ -28,6 +28,7 @@ from services.coordinator.core.messages import (
     KeepCommitted,
     ListLog,
     LogInDoubt,
+    LogSeen,
     Note,
     OutcomeAnswer,
     OutcomeAsked,
@@ -97,6 +98,10 @@ class Rig:
         self.core = Coordinator(self.process, limits)
         self.presence = self.log.register(self.process)
         self.now_ms = 1_000_000
+        self.wall_ahead_ms = 0
+        """Of the other clock."""
+        self.is_blind = False
+        """It has nothing of etcd but answers to what it asks of the log."""
         self.waiting: deque[Effect] = deque()
         self.steps: list[str] = []
         self.notes: list[Note] = []
@@ -107,7 +112,7 @@ class Rig:
 
     @property
     def now(self) -> Now:
-        return Now(self.now_ms, self.now_ms)
+        return Now(self.now_ms, self.now_ms + self.wall_ahead_ms)
 
     # What is asked
 
@@ -190,6 +195,8 @@ class Rig:
         held: list[Effect] = []
         for _ in range(0, milliseconds, 50):
             self.now_ms += 50
+            if not self.is_blind:
+                self.feed(LogSeen(self.now_ms))
             self.feed(Tick())
             held += self.run(holds)
         return held

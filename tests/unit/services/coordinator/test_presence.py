@@ -9,6 +9,7 @@ import pytest
 from lockstep.core.cluster_map import Keys
 from lockstep.core.decision_log import DecisionKeys
 from lockstep.core.ids import Incarnation
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.etcd import EtcdClient
 from services.coordinator.presence import RENEWALS_PER_LEASE, Presence
 from tests.unit.services.etcd_in_memory import EtcdInMemory
@@ -84,3 +85,24 @@ async def test_an_etcd_that_was_set_back_is_noticed_by_who_renews(running: Runni
     running.etcd.revision -= 10
     await running.until(lambda: running.presence.watch.is_set_back)
     assert running.is_ours, "it goes on to be present"
+
+
+@pytest.mark.parametrize("lease_seconds", [1, 60])
+async def test_whoever_has_to_know_how_long_etcd_was_out_of_sight_hears_of_each_read(
+    lease_seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the lease is; with when it was asked, for its answer may be late."""
+    monkeypatch.setattr("services.coordinator.presence.SEEN_SECONDS", 0.2)
+    etcd, asked = EtcdInMemory(), list[int]()
+    presence = Presence(cast(EtcdClient, etcd), "c", ME, "here:1", lease_seconds)
+    presence.seen = asked.append
+    begun_ms = boottime_ms()
+    task = asyncio.ensure_future(presence.run())
+    try:
+        async with asyncio.timeout(5):
+            while len(asked) < 4:
+                await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert asked == sorted(asked) and begun_ms <= asked[0] and asked[-1] <= boottime_ms()

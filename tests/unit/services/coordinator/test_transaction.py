@@ -951,11 +951,54 @@ def test_what_was_begun_in_its_life_a_coordinator_aborts_without_a_roll_call(is_
     if is_known:
         rig.feed(BeginAsked(RequestId(100), ID, TAG, 0))
     else:
-        rig.now_ms -= LIMITS.clock_ms + 1
+        rig.now_ms -= LIMITS.clock_ms + 50
         rig.feed(Tick())
-        rig.now_ms += LIMITS.clock_ms + 1
+        rig.pass_time(LIMITS.clock_ms + 50)
     request = rig.commit()
     rig.pass_time(1_000)
+    assert rig.state(request) is A
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "rollback"])
+@pytest.mark.parametrize("is_back", [True, False], ids=["in sight again", "not yet"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["known here", "younger than this process"])
+def test_what_was_begun_while_the_log_was_out_of_sight_is_decided_only_when_the_roll_was_answered(
+    is_known: bool, is_back: bool, is_commit: bool
+) -> None:
+    """Another may have decided it meanwhile, and etcd been set back and have passed all that was seen here (history 26)."""
+    rig = Rig("C1")
+    rig.now_ms -= LIMITS.clock_ms + 60_000
+    rig.pass_time(LIMITS.clock_ms + 60_000)
+    if is_known:
+        rig.feed(BeginAsked(RequestId(100), ID, TAG, 0))
+    rig.is_blind = True
+    rig.pass_time(LIMITS.unasked_ms + 2_000)
+    rig.is_blind = not is_back
+    rig.pass_time(50)
+    rig.log.is_unattested = True
+    request = rig.commit() if is_commit else rig.rollback()
+    rig.pass_time(4_000)
+    assert rig.log.view(ID).decision is None and rig.log.view(ID).outcome is None
+    assert rig.participants.verbs() == [None, None]
+    rig.log.is_unattested = False
+    rig.pass_time(5_000)
+    assert rig.state(request) is (C if is_commit else A)
+
+
+def test_a_list_that_was_asked_for_while_the_log_was_out_of_sight_is_fenced_behind_a_roll_call() -> None:
+    """It is this coordinator's own, and young: its client had it closed elsewhere meanwhile, and committed (history 26)."""
+    rig = Rig("C1")
+    rig.pass_time(1_000)
+    rig.is_blind = True
+    rig.pass_time(LIMITS.unasked_ms + 2_000)
+    rig.close()
+    rig.run()
+    rig.log.is_unattested = True
+    request = rig.outcome(fence=True)
+    rig.pass_time(4_000)
+    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
+    rig.log.is_unattested = False
+    rig.pass_time(5_000)
     assert rig.state(request) is A
 
 
@@ -1029,15 +1072,19 @@ def test_a_time_out_is_decided_only_when_the_roll_was_answered() -> None:
     assert outcome is not None and outcome.verdict is Verdict.ABORT
 
 
-def test_a_list_of_its_own_that_has_stood_for_long_is_aborted_only_when_the_roll_was_answered() -> None:
+@pytest.mark.parametrize("wall_ahead_ms", [0, -3_600_000], ids=["clock goes on", "clock set back"])
+def test_a_list_of_its_own_that_has_stood_for_long_is_aborted_only_when_the_roll_was_answered(
+    wall_ahead_ms: int,
+) -> None:
     rig = Rig("C1")
     rig.close()
     rig.run()
     rig.pass_time(LIMITS.unasked_ms)
+    rig.wall_ahead_ms = wall_ahead_ms
     rig.log.is_unattested = True
     request = rig.rollback(is_closed=True)
     rig.pass_time(2_000)
-    assert rig.log.view(ID).decision is None
+    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
     rig.log.is_unattested = False
     rig.pass_time(3_000)
     assert rig.state(request) is A
