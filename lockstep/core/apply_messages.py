@@ -67,6 +67,8 @@ MOVED_AS_TARGETS = 2
 """What it costs to move a message, beside what each queue does that it is moved to: as much as so many of these."""
 MOVED_AT_ONCE = 1500
 """What is moved in one step (`moving_cost`); more takes several."""
+TARGETS_AT_ONCE = 500
+"""So does what is moved to more queues than these: each takes as long as some messages more, some 10 us."""
 MOVED_IN_ONE, MOVING_COST_MAX = 250, 1000
 """Messages that leave their queue in one of these steps; and what it may cost, but for what they do to one queue."""
 
@@ -352,7 +354,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
         return DONE
     work = _move_in_steps(state, index, source, record, is_durable)
     cost = moving_cost(len(record.positions), len(record.targets))
-    if cost > MOVED_AT_ONCE:
+    if cost > MOVED_AT_ONCE or len(record.targets) > TARGETS_AT_ONCE:
         state.do(work)
         return DONE
     state.spread += cost
@@ -388,8 +390,10 @@ def _move_in_steps(
             moving.put_into(target, expires_ms)
             cost += QUEUE_COST * len(moving.ids)
             if cost >= MOVING_COST_MAX:
+                moving.hold()
                 yield cost
                 cost = 0
+        moving.hold()
         release(state.contents, removed)
         yield cost
 
@@ -434,15 +438,20 @@ class _Moving:
                 self._annotations[QueuePosition(new)] = source.annotations[position]
         self._sizes = [state.contents.total_size((message_id,)) for message_id in self.ids]
         self._has_levels = self._levels.count(PRIORITY_DEFAULT) != len(self._levels)
+        self._durable_targets = self._transient_targets = 0
+        """That they were put into, and whose references are to be counted."""
 
     def put_into(self, target: Queue, expires_ms: int) -> None:
-        """Put them to the end of one queue; they leave it at a time (TimeMs), 0: never."""
+        """Put them to the end of one queue; they leave it at a time (TimeMs), 0: never. `hold` is behind it, in the same step."""
         state, positions = self._state, self._positions
+        if target.is_durable:
+            self._durable_targets += 1
+        else:
+            self._transient_targets += 1
         for position, message_id, size, is_entry_durable in zip(
             positions, self.ids, self._sizes, self._are_durable, strict=True
         ):
             target.append((position,), (message_id,), size, is_entry_durable)
-            state.contents.hold(message_id, is_entry_durable and target.is_durable)
             target.expiries[position] = expires_ms
         for position, deaths in zip(positions, self._deaths, strict=False):
             target.deaths[position] = deaths
@@ -452,6 +461,17 @@ class _Moving:
             target.prioritise(positions, self._levels)
         if state.listener is not None:
             state.tell(state.listener.enqueued, target, positions)
+
+    def hold(self) -> None:
+        """Count the references of all queues that they were put into since."""
+        contents, durable, transient = self._state.contents, self._durable_targets, self._transient_targets
+        if durable or transient:
+            for message_id, is_entry_durable in zip(self.ids, self._are_durable, strict=True):
+                if is_entry_durable:
+                    contents.hold(message_id, durable, transient)
+                else:
+                    contents.hold(message_id, 0, durable + transient)
+        self._durable_targets = self._transient_targets = 0
 
 
 def apply_annotate(

@@ -213,10 +213,10 @@ class Contents:
         if was_durable != (durable > 0) and self._changes.listener is not None:
             self._changes.listener.messages_changed((message_id,))
 
-    def hold(self, message_id: MessageId, is_durable: bool) -> None:
-        """One more reference."""
-        durable, transient = self.references(message_id)
-        self.set_references(message_id, durable + is_durable, transient + (not is_durable))
+    def hold(self, message_id: MessageId, durable: int, transient: int) -> None:
+        """So many more references."""
+        before = self.references(message_id)
+        self.set_references(message_id, before[0] + durable, before[1] + transient)
 
     def release(self, ids: Sequence[MessageId], is_durable: bool) -> None:
         """One reference less to each; contents without any are gone."""

@@ -29,6 +29,7 @@ SMALLEST: dict[str, dict[str, int]] = {
         "MOVED_IN_ONE": 1,
         "SHARES_AT_ONCE": 1,
         "SHARES_IN_ONE": 1,
+        "TARGETS_AT_ONCE": 1,
     },
     "lockstep.core.apply_transactions": {"ENDED_IN_ONE": 1},
     "lockstep.core.apply_whole": {"SPREAD_WHOLE": 1},

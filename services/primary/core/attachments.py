@@ -300,8 +300,9 @@ class Attachments:
                 branches.session_ended(context, branch, key)
                 yield from context.state.finish_in_steps()
                 yield 2 * _TRANSACTION_COST
-        for queue_id in context.dispatch.holds_in(key):
+        for queue_id in context.dispatch.held_once_in(key):
             queue = context.state.queues.by_id[queue_id]
+            yield 1
             for held in context.dispatch.held_in(key, queue_id):
                 cost += len(held)
                 self._give_back(key, queue, held, is_lost)

@@ -98,9 +98,9 @@ class Dispatch:
         self._invisible.append((index, queue_id, positions))
 
     def committed(self, commit_index: LogIndex) -> None:
-        """The commit index moved."""
+        """The commit index moved. What `is_returning` goes on by itself: one step does so much once."""
         self._commit_index = commit_index
-        if self._invisible and self._invisible[0][0] <= commit_index:
+        if self._invisible and not self.is_returning and self._invisible[0][0] <= commit_index:
             self.return_committed()
 
     def return_committed(self) -> None:
@@ -221,10 +221,12 @@ class Dispatch:
     def holds_in(self, session: SessionKey) -> list[QueueId]:
         """Queues of which a session holds messages, by id."""
         return [
-            queue_id
-            for queue_id in sorted(self._holders.get(session, ()))
-            if self._queues[queue_id].hands.of(session)
+            queue_id for queue_id in self.held_once_in(session) if self._queues[queue_id].hands.of(session)
         ]
+
+    def held_once_in(self, session: SessionKey) -> list[QueueId]:
+        """The same, and those of which it did hold something and does not now."""
+        return sorted(self._holders.get(session, ()))
 
     def held(self) -> Iterator[tuple[SessionKey, QueueId, Collection[QueuePosition]]]:
         """What sessions hold of which queues, by session and queue, each ascending; of some they did hold something, and do not

@@ -559,12 +559,12 @@ class PrimaryCore:
                     self._aftermath.settle()
             if works:
                 self._stay_alone()
-            has_lease = self.streams.may_speak
+            has_lease, was_returning = self.streams.may_speak, context.dispatch.is_returning
             self._map.plan(now, has_lease, not has_lease and self.may_be_deposed(now))
             if self._log.commit(now):
                 self._begin_serving()
                 self._stay_alone()
-            elif context.dispatch.is_returning:
+            elif was_returning:
                 context.dispatch.return_committed()
         if not (self.stopped or works):
             is_behind = context.dispatch.is_returning

@@ -175,7 +175,7 @@ def most_in_one(state: SetState, steps: Iterator[int]) -> int:
     return most
 
 
-@pytest.mark.parametrize(("count", "targets"), [(800, 3), (40, 400), (1200, 1)])
+@pytest.mark.parametrize(("count", "targets"), [(800, 3), (40, 400), (1200, 1), (1, 1200)])
 def test_many_messages_that_move_to_several_queues_do_so_in_short_steps(
     wired: Log, count: int, targets: int
 ) -> None:

@@ -134,6 +134,6 @@ def test_a_drain_waits_for_all_that_came_back_before_it_however_much_that_is_of_
     other.say(DrainConsumer(consumer))
     rig.acknowledge()
     assert not other.drained(consumer)
-    for _ in range(4):
+    for _ in range(8):
         rig.pass_time(1)
     assert other.bodies("second") == [b"x"] * 3 and other.drained(consumer) == [2]
