@@ -292,6 +292,8 @@ class ExchangeMatcher:
         self._remembered: dict[str, Targets] = {}
         """Since something was bound or unbound: of a topic exchange by keys, of a headers exchange for messages without any."""
         self._remembered_queues = 0
+        self._given_up: set[str] = set()
+        """Since then: keys of messages without headers that would have to be compared with too much."""
 
     @property
     def has_selectors(self) -> bool:
@@ -327,6 +329,7 @@ class ExchangeMatcher:
         """A binding comes (1) or goes (-1)."""
         self.version += 1
         self._forget()
+        self._given_up.clear()
         if self._kind == "headers":
             self.compared += sign * (1 + len(arguments))
         elif self._kind == "topic":
@@ -343,6 +346,18 @@ class ExchangeMatcher:
         """The same, if it is remembered and nothing has to be looked for."""
         memory = self._memory_of(key, headers)
         return self._remembered.get(memory) if memory is not None else None
+
+    def give_up(self, key: str) -> None:
+        """Finding the targets of messages of this key, without headers, takes too much: nobody tries it again until something is
+        bound or unbound.
+        """
+        if len(self._given_up) >= REMEMBERED_KEYS_MAX:
+            self._given_up.clear()
+        self._given_up.add(key)
+
+    def is_given_up(self, key: str) -> bool:
+        """Whether somebody found so."""
+        return key in self._given_up
 
     def _memory_of(self, key: str, headers: Mapping[str, str]) -> str | None:
         """Under which key the answer is remembered; None: it is not."""

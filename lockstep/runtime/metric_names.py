@@ -88,14 +88,14 @@ _ALL = (
     MetricName(
         "lockstep_dead_letters_lost_total",
         _COUNTER,
-        "Messages that left a queue with a dead-letter target and came to none: it is not in the set, or full.",
+        "Messages that left a queue with a dead-letter target and came to none: not in the set, full, or too costly to find.",
         (BROKER,),
         _SET,
     ),
     MetricName(
         "lockstep_dead_letters_limited_total",
         _COUNTER,
-        "Messages that left a queue for message_queues_max targets, and not for all that it has.",
+        "Messages that left a queue for message_queues_max targets, or for those found in time, and not for all that it has.",
         (BROKER,),
         _SET,
     ),

@@ -3,7 +3,8 @@
 Law: what there is little of is moved at once. Everything else is moved in parts, and a part in steps between which nothing comes:
 messages count by the queues that they may go to. Where they go is found anew for each part, behind which others have their turn.
 What waits for its part (`Waiting`) is on its way out and offered to nobody; a successor finds it again, by its time or because it
-is worn out. Nobody can refuse a dead letter: a queue that has no room goes without, as do those beyond `message_queues_max`.
+is worn out. Nobody can refuse a dead letter: a queue that has no room goes without, as do those beyond `message_queues_max`, and
+those that are found only by more steps than bindings may cost a publish.
 """
 
 from collections import Counter
@@ -28,6 +29,7 @@ from services.primary.core.selecting import (
     COMPARED_MANY,
     DEAD_LETTER_STEPS_MAX,
     DEAD_LETTERS_COSTLY_MAX,
+    PUBLISH_STEPS_MAX,
     QUEUES_MANY,
     STEPS_PER_QUEUE,
     look,
@@ -55,6 +57,8 @@ class Ways(NamedTuple):
     """Of those that get only what one of these matches."""
     questions: int = 0
     """Selectors in all of these, each once."""
+    is_given_up: bool = False
+    """Where they go would take too much to find."""
 
     @property
     def cost(self) -> int:
@@ -75,6 +79,7 @@ class Ways(NamedTuple):
 
 
 NOWHERE = Ways()
+_NEVER_FOUND = Ways(is_given_up=True)
 
 
 # --- what is done at once, or waits ---------------------------------------------------------------------------------------
@@ -247,6 +252,8 @@ def move_part(
             targets = all_targets
             if not targets and dead_letter_exchange(queue.definition) is not None:
                 context.figures.dead_letters_lost += len(moving)
+                if ways.is_given_up:
+                    _note_given_up(context, queue, len(moving))
             if is_durable:
                 targets = [target for target in all_targets if target.is_durable]
                 if len(targets) < len(all_targets):
@@ -308,6 +315,12 @@ class _Asked:
         self._said: dict[Selector, bool] = {}
         self._costly: Counter[Selector] = Counter()
         """Messages that took more than a selector may."""
+        self._steps = 0
+        """Of all that was asked."""
+        self.not_asked = 0
+        """Messages of which selectors were not asked, because those before them had cost what bindings may cost a publish."""
+        self._is_counted = False
+        """The present one is in this."""
         self.cost = 0
         """Of what was asked since it was set back, in microseconds."""
 
@@ -315,6 +328,7 @@ class _Asked:
         """The next message, whose body is here if there are selectors."""
         self._message = message
         self._said.clear()
+        self._is_counted = False
 
     def matches(self, selector: Selector) -> bool:
         """Whether it is for those that this one chooses for."""
@@ -322,11 +336,16 @@ class _Asked:
         if said is not None:
             return said
         assert message is not None, "a body is away"
+        if self._steps >= PUBLISH_STEPS_MAX:
+            self.not_asked += not self._is_counted
+            self._is_counted = True
+            return False
         is_careful = self._costly[selector] >= DEAD_LETTERS_COSTLY_MAX
         steps_max = DEAD_LETTER_STEPS_MAX if is_careful else EVALUATION_STEPS_MAX
         found = look(selector, message.properties, 0, message.is_durable, steps_max)
         self._costly[selector] += found.is_too_costly
         self._selectors.pay(found.steps)
+        self._steps += found.steps
         self._selectors.too_costly += found.is_too_costly
         self.cost += 1 + found.steps // _STEPS_PER_US
         self._said[selector] = found.is_selected
@@ -389,6 +408,9 @@ def _by_targets(
         runs[-1][1].append(position)
     if limited:
         _note_limited(context, queue, limited)
+    if not_asked := asked.not_asked:
+        asked.not_asked = 0
+        _note_not_asked(context, queue, not_asked)
     return [(targets, tuple(found)) for targets, found in runs]
 
 
@@ -398,6 +420,23 @@ def _note_limited(context: Context, queue: Queue, count: int) -> None:
     most = context.settings.message_queues_max
     text = f"{count} dead letters of queue {shown(queue.name)} go to {most} queues and no more: message_queues_max"
     context.note_refusal(LimitReached("message_queues_max", ErrorCode.TOO_LARGE, text))
+
+
+def _note_not_asked(context: Context, queue: Queue, count: int) -> None:
+    """Some messages went without queues whose selectors were not asked."""
+    context.figures.dead_letters_limited += count
+    what = f"{count} dead letters of queue {shown(queue.name)} go to those queues alone that are found"
+    _note_steps(context, what)
+
+
+def _note_given_up(context: Context, queue: Queue, count: int) -> None:
+    """Some messages are gone, since nobody knows where they belong."""
+    _note_steps(context, f"{count} dead letters of queue {shown(queue.name)} go nowhere")
+
+
+def _note_steps(context: Context, what: str) -> None:
+    text = f"{what}: bindings of their exchange take more than {PUBLISH_STEPS_MAX} steps"
+    context.note_refusal(LimitReached("publish_steps_max", ErrorCode.TOO_LARGE, text))
 
 
 def _copy(
@@ -459,11 +498,11 @@ def _ways_at_once(context: Context, queue: Queue, reason: int) -> Ways | None:
         return NOWHERE
     matcher = exchange.matcher
     if matcher.has_selectors:
-        return None
+        return _NEVER_FOUND if matcher.is_given_up(key) else None
     targets = matcher.remembered(key, {})
     if targets is None:
         if matcher.compared >= COMPARED_MANY:
-            return None
+            return _NEVER_FOUND if matcher.is_given_up(key) else None
         targets = matcher.targets(key, {})
     if len(targets.certain) > QUEUES_MANY:
         return None
@@ -479,6 +518,8 @@ def find_ways(context: Context, queue: Queue, reason: int) -> Generator[int, Non
     exchange = context.state.exchanges.get(dead_letter_exchange(definition) or "")
     assert exchange is not None, "what is nowhere is found at once"
     targets = yield from _match(context, exchange, definition.dead_letter_key or queue.name)
+    if targets is None:
+        return _NEVER_FOUND
     certain = set(targets.certain)
     chosen_by: dict[QueueId, list[Selector]] = {}
     questions = 0
@@ -498,20 +539,26 @@ def find_ways(context: Context, queue: Queue, reason: int) -> Generator[int, Non
     return ways._replace(chosen_by=chosen_by, questions=questions)
 
 
-def _match(context: Context, exchange: Exchange, key: str) -> Generator[int, None, Targets]:
-    """What an exchange chooses; it has its share of the time that selectors and bindings may take, however long that is."""
+def _match(context: Context, exchange: Exchange, key: str) -> Generator[int, None, Targets | None]:
+    """What an exchange chooses; None: that takes more than bindings may cost a publish. It has its share of the time that
+    selectors and bindings may take, however long that is.
+    """
     known = exchange.matcher.remembered(key, {})
     if known is not None:
         return known
     matching = exchange.matcher.targets_in_steps(key, {})
-    while True:
+    spent = 0
+    while spent <= PUBLISH_STEPS_MAX:
         try:
             steps = next(matching)
         except StopIteration as ended:
             found: Targets = ended.value
             return found
         context.selectors.pay(steps)
+        spent += steps
         yield 1 + steps // _STEPS_PER_US
+    exchange.matcher.give_up(key)
+    return None
 
 
 def _without_own(context: Context, queue: Queue, reason: int, targets: Sequence[QueueId]) -> Ways:

@@ -304,6 +304,35 @@ def test_dead_letters_that_are_too_costly_for_a_binding_hold_nobody_up_and_the_o
     rig.check_log()
 
 
+def test_a_dead_letter_goes_to_those_queues_alone_that_are_found_in_as_many_steps_as_a_publish_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.primary.core.dead_letters.PUBLISH_STEPS_MAX", 10_000)
+    rig = Rig()
+    client = rig.client()
+    client.exchange("x")
+    for number in range(20):
+        client.declare(f"dead{number}")
+        client.command(bind(f"dead{number}", f"{DEAR} OR {number} = {number}"))
+        rig.pass_time(50)
+    client.declare("q", dead_letter_exchange="x", dead_letter_key="k")
+    client.publish("q", b"1", properties=LONG)
+    client.consume("q")
+    rig.pass_time(50)
+    before = rig.core.context.selectors.spent
+    client.command(SettleCommand(0, "q", rig.core.epoch, client.positions("q"), Disposition.REJECT))
+    while rig.wakes:
+        wake(rig)
+    lengths = [rig.state.queues.by_name[f"dead{number}"].length for number in range(20)]
+    found = sum(lengths)
+    assert 0 < found < 20 and lengths == [1] * found + [0] * (20 - found) and rig.bodies("q") == []
+    assert rig.core.context.selectors.spent - before < 20_000
+    figures = rig.core.context.figures
+    assert (figures.dead_letters_limited, figures.dead_letters_lost) == (1, 0)
+    assert [note.limit for note in rig.notes if note.event == "limit_reached"] == ["publish_steps_max"]
+    rig.check_log()
+
+
 def test_what_expires_is_asked_about_in_turns_that_selectors_have_their_share_of() -> None:
     rig = Rig()
     client = rig.client()

@@ -509,10 +509,14 @@ def test_a_message_that_would_go_to_more_queues_than_may_be_is_refused_and_noted
 
 # --- dead letters for many queues ---
 
+DEAD = "all", ""
+"""The exchange and the key of dead letters."""
+
 
 def in_hand(client: RigClient, messages: int, ttl_ms: int = 0, credit: int = 0) -> None:
     """A queue whose dead letters go to many others has so many messages, with so many of them in hand."""
-    client.declare("from", delivery_count_max=1, dead_letter_exchange="all")
+    exchange, key = DEAD
+    client.declare("from", delivery_count_max=1, dead_letter_exchange=exchange, dead_letter_key=key)
     client.publish("from", *(b"%d" % number for number in range(messages)), ttl_ms=ttl_ms)
     if credit:
         client.consume("from", credit=credit)
@@ -800,6 +804,28 @@ def test_a_key_of_dead_letters_is_compared_with_many_patterns_in_turns(
         most = max(most, selectors.spent - before)
     assert client.answers[number].code is ErrorCode.NONE and rig.bodies("topical") == [b"1", b"2"]
     assert most <= 1000 < selectors.spent - begun
+    rig.check_log()
+
+
+@pytest.mark.parametrize("leave", WAYS_OUT)
+def test_dead_letters_whose_key_would_be_compared_with_too_much_are_lost_and_noted(
+    leave: Callable[[RigClient, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.primary.core.dead_letters.PUBLISH_STEPS_MAX", 10_000)
+    rig = Rig()
+    client = rig.client()
+    key = topical(rig, client, 400)
+    monkeypatch.setattr("tests.unit.services.primary.test_many_targets.DEAD", ("t", key))
+    rig.pass_time(50)
+    selectors, figures = rig.core.context.selectors, rig.core.context.figures
+    before = selectors.spent
+    leave(client, 40)
+    while rig.wakes:
+        wake(rig)
+    assert rig.bodies("from") == rig.bodies("topical") == []
+    assert (figures.dead_letters_lost, figures.dead_letters_limited) == (40, 0)
+    assert set(noted(rig)) == {"publish_steps_max"}
+    assert 10_000 <= selectors.spent - before <= 20_000, "it is tried once"
     rig.check_log()
 
 
