@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from lockstep.client.command_window import MESSAGE_BYTES
+from lockstep.client.reject_line import RejectLine
 from lockstep.client.session_events import CommandAnswer, Done
 from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
@@ -90,9 +91,12 @@ class CommandBatches:
     ) -> None:
         """`in_order` False: several callers share it who do not know of each other. Then only what goes to one exchange or is in
         one transaction keeps its order; publishes go before settles, so that a message is never taken before what was made of
-        it is there. `not_found` hears which exchange or queue a set does not know."""
+        it is there, and rejects wait in a line of their own (`RejectLine`). `not_found` hears which exchange or queue a set does
+        not know."""
         self._session = session
         self._in_order = in_order
+        self._rejects = RejectLine(session, BATCH_MESSAGES_MAX, _SHARED_REFUSALS)
+        """Where not all is in order."""
         self._batches: list[_Batch] = []
         self._open: dict[Hashable, _Batch] = {}
         self._kind: Hashable = None
@@ -157,6 +161,8 @@ class CommandBatches:
                     for part in in_commands(positions)
                 ]
             )
+        if disposition == c.Disposition.REJECT and transaction is None and not self._in_order:
+            return self._rejects.add(queue, epoch, positions)
         key = ("settle", queue, epoch, disposition, transaction, excluded_consumer, annotations)
         if self._in_order:
             self._enter("settle" if transaction is None else transaction)
@@ -215,9 +221,13 @@ class CommandBatches:
         return confirmation
 
     def flush(self) -> None:
-        """Submits all that has gathered."""
-        if not self._batches:
-            return
+        """Submits all that has gathered, and of rejects that are in line what is next."""
+        if self._batches:
+            self._flush_batches()
+        if self._rejects.waiting:
+            self._rejects.flush()
+
+    def _flush_batches(self) -> None:
         batches, self._batches = self._batches, []
         self._session.gathered_bytes = 0
         self._open.clear()

@@ -104,8 +104,8 @@ class DeliveriesHeld:
                 del self._held[command.queue]
 
     def take_back(self, command: SettleCommand) -> None:
-        """A settle was rejected: none of what it names is settled."""
-        if command.delivery_epoch >= self.kept_from:
+        """A settle was rejected, or left these to be said again: none of what it names is settled."""
+        if command.positions and command.delivery_epoch >= self.kept_from:
             held = self._held.setdefault(command.queue, {})
             for position in command.positions:
                 held.setdefault(position, 0)

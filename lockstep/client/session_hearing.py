@@ -6,6 +6,8 @@ ignored.
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from lockstep.client import session_events as e
 from lockstep.client.session_line import SessionLine, State
 from lockstep.core import commands as c
@@ -175,8 +177,12 @@ def _answer(line: SessionLine, message: sm.Answers, effects: list[e.Effect]) -> 
     for effect, entry in zip(heard, answered, strict=True):
         if entry.ticket is not None:
             effects.append(effect)
-        if isinstance(effect, e.CommandRejected) and isinstance(entry.command, c.SettleCommand):
-            line.held.take_back(entry.command)
+        if isinstance(entry.command, c.SettleCommand):
+            if isinstance(effect, e.CommandRejected):
+                line.held.take_back(entry.command)
+            elif entry.command.may_be_partial and isinstance(effect, e.CommandDone):
+                left = entry.command.positions[effect.value :]
+                line.held.take_back(replace(entry.command, positions=left))
 
 
 def _end(line: SessionLine, code: ErrorCode, text: str, now: int, effects: list[e.Effect]) -> None:

@@ -146,6 +146,9 @@ class SettleCommand(Command, frozen=True):
     annotations: bytes = b""
     """Of a RELEASE or FAIL: what is said of the messages from now on, combined with what was said before (AMQP modified,
     message-annotations): AMQP's keys and values in turn, encoded."""
+    may_be_partial: bool = False
+    """Of a REJECT: where that is done in parts it is answered behind the first, with how many of its first positions are done.
+    The session holds the others still."""
 
 
 class BeginCommand(Command, frozen=True):

@@ -235,6 +235,8 @@ def _fill_settle(command: c.SettleCommand, settle: pb.ClientMessage.Settle) -> N
     settle.excluded_consumer = command.excluded_consumer
     if command.annotations:
         settle.annotations = command.annotations
+    if command.may_be_partial:
+        settle.may_be_partial = True
 
 
 def _open_consumer(request: rq.OpenConsumer) -> pb.ClientMessage.OpenConsumer:
@@ -425,6 +427,7 @@ def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
         settle.sequence,
         settle.excluded_consumer,
         settle.annotations,
+        settle.may_be_partial,
     )
 
 

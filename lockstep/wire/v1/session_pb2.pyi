@@ -394,6 +394,7 @@ class ClientMessage(_message.Message):
         SEQUENCE_FIELD_NUMBER: _builtins.int
         EXCLUDED_CONSUMER_FIELD_NUMBER: _builtins.int
         ANNOTATIONS_FIELD_NUMBER: _builtins.int
+        MAY_BE_PARTIAL_FIELD_NUMBER: _builtins.int
         queue: _builtins.str
         delivery_epoch: _builtins.int
         """Epoch of the deliveries."""
@@ -405,6 +406,10 @@ class ClientMessage(_message.Message):
         annotations: _builtins.bytes
         """Of a release or fail: message annotations from now on, together with what was said before: AMQP's keys and values in turn,
         encoded. Empty: none. Older primaries ignore them.
+        """
+        may_be_partial: _builtins.bool
+        """Of a reject: if what is rejected is much, a part of it is done, and the answer's value says how many of the first positions
+        that are: the others are still held. False: it is answered when all is done. Older primaries ignore it, and do all.
         """
         @_builtins.property
         def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -423,10 +428,11 @@ class ClientMessage(_message.Message):
             sequence: _builtins.int = ...,
             excluded_consumer: _builtins.int = ...,
             annotations: _builtins.bytes = ...,
+            may_be_partial: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "delivery_epoch", b"delivery_epoch", "disposition", b"disposition", "excluded_consumer", b"excluded_consumer", "positions", b"positions", "queue", b"queue", "sequence", b"sequence", "transaction", b"transaction"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "delivery_epoch", b"delivery_epoch", "disposition", b"disposition", "excluded_consumer", b"excluded_consumer", "may_be_partial", b"may_be_partial", "positions", b"positions", "queue", b"queue", "sequence", b"sequence", "transaction", b"transaction"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

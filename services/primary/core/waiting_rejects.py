@@ -3,14 +3,18 @@ be read back first (DESIGN 5), and a frame carries no more of them than one comm
 much is done in parts.
 
 Law: a reject is answered by the record behind its last part, and never before: whoever leads next finds all that was answered in
-the log (P2, P4). Until a part can be done at once no record says that one of its messages was rejected: each is then in hand of
-its session, or free. A part is harmless alone: a command that comes again takes what is left (`settling.py`). Bodies are read for
-one part at a time, so that what is gathered is bounded by what one command may bring.
+the log (P2, P4). One that `may_be_partial` is answered behind its first part, for what that did: what others say on its stream
+waits for one part, and goes on before the next. (Not where the queue ends with its last consumer: it would take the rest along.)
+Until a part can be done at once no record says that one of its messages was rejected: each is then in hand of its session, or
+free. A part is harmless alone: a command that comes again takes what is left (`settling.py`). Bodies are read for one part at a
+time, so that what is gathered is bounded by what one command may bring.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from lockstep.core.commands import AnyCommand, Disposition, SettleCommand
 from lockstep.core.errors import Rejected
@@ -129,9 +133,16 @@ class WaitingRejects:
         context.letters.pay(len(part) * ways.cost)
         yield from move_part(context, queue, part, ways, DequeueReason.REJECTED)
         first.is_done = is_last
-        if not is_last:
-            end_part(context)
-            self._waiting.rotate(-1)
+        if is_last:
+            return
+        if first.command.may_be_partial and not queue.definition.is_auto_delete:
+            positions = first.command.positions
+            done = positions[: positions.index(first.left[0])]
+            first.command = replace(first.command, positions=done)
+            first.is_done = True
+            return
+        end_part(context)
+        self._waiting.rotate(-1)
 
     def part(self, queue: Queue, left: Sequence[QueuePosition], ways: Ways) -> Sequence[QueuePosition]:
         """What is done next of a reject of which so much is left."""

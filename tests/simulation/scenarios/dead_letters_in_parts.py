@@ -13,6 +13,7 @@ CASES = (
     "rejected",
     "killed when it is answered",
     "killed between two parts",
+    "killed when a part is answered",
     "worn out",
     "expired",
     "queues of many kinds",
@@ -41,27 +42,32 @@ def play(stage: Stage, case: str) -> None:
         delivery_count_max=1 if case == "worn out" else 0,
     )
     client.declare("q", options=options)
+    done = 0
     promises = [client.publish("q", size=SIZE) for _ in range(MESSAGES)]
     bodies = sorted(body for promise in promises for body in stage.done(promise).bodies)
     if case != "expired":
         taken = client.take("q", MESSAGES)
         disposition = Disposition.FAIL if case == "worn out" else Disposition.REJECT
-        settling = client.settle("q", taken, disposition=disposition)
+        is_partial = case == "killed when a part is answered"
+        settling = client.settle("q", taken, disposition=disposition, may_be_partial=is_partial)
         if case == "killed between two parts":
             stage.until(lambda: 0 < _dead(stage) < MESSAGES, what="a part")
             # No more bodies come, and what was done reaches the backups.
             stage.kill_store(A)
             stage.run(0.1)
             stage.kill(A)
-        is_ok = stage.done(settling).is_ok
+        answered = stage.done(settling)
+        done, is_ok = answered.value, answered.is_ok
         stage.expect(is_ok is (case != "killed between two parts"), "it is answered when all is in the log")
-        if case == "killed when it is answered":
+        if case in ("killed when it is answered", "killed when a part is answered"):
             stage.kill(A)
     stage.until(lambda: stage.map.primary != A or not case.startswith("killed"), what="a successor")
     stage.run(2)
     dead = client.browse("dead")
     if case == "killed between two parts":
         stage.expect(0 < len(dead) < MESSAGES, "a part is rejected")
+    elif case == "killed when a part is answered":
+        stage.expect(0 < len(dead) == done < MESSAGES, "as much is rejected as was answered")
     else:
         stage.expect(len(dead) == MESSAGES, "all are rejected")
     left = stage.client("c2").take("q", MESSAGES - len(dead))

@@ -100,10 +100,13 @@ class ScriptedClient:
         taken: Taken,
         tx: TransactionKey | None = None,
         disposition: int = Disposition.ACCEPT,
+        *,
+        may_be_partial: bool = False,
     ) -> Promise:
         """Settle what was taken in one epoch."""
         ((epoch, positions),) = taken_positions(taken).items()
-        return self.session.submit(SettleCommand(0, queue, epoch, positions, disposition, tx))
+        command = SettleCommand(0, queue, epoch, positions, disposition, tx, may_be_partial=may_be_partial)
+        return self.session.submit(command)
 
     def ask_browse(self, queue: str, after: QueuePosition = _HEAD) -> Promise:
         """One page of a queue behind `after`, of as many messages as the primary's limits allow."""

@@ -46,6 +46,8 @@ class FakeSet:
     value_of_verbs: int = 0
     """What is answered to those that end branches."""
     code_of_verbs: ErrorCode = ErrorCode.NONE
+    settled_max: int = 1 << 30
+    """Messages that a settle does which may be partial."""
 
     def fail_over(self, keep: int) -> None:
         """A new epoch, whose log keeps `keep` of the records beyond the commit index."""
@@ -189,7 +191,7 @@ class FakePrimary:
             )
             text = entry.code.name if entry.code else ""
             if (
-                not isinstance(entry.command, _VERBS)
+                not isinstance(entry.command, (*_VERBS, c.SettleCommand))
                 and value
                 and self.world.log[value - 1].epoch != entry.epoch
             ):
@@ -210,6 +212,8 @@ class FakePrimary:
             case c.StartCommand(xid=xid):
                 commands = enumerate((entry.command for entry in self.world.log), 1)
                 return next(at for at, one in commands if isinstance(one, c.StartCommand) and one.xid == xid)
+            case c.SettleCommand(positions=positions, may_be_partial=may_be_partial):
+                return min(len(positions), self.world.settled_max) if may_be_partial else len(positions)
             case _:
                 return self.world.value_of_verbs if isinstance(command, _VERBS) else 0
 

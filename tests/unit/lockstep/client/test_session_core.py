@@ -506,6 +506,31 @@ def test_what_was_delivered_again_is_not_said_to_be_settled() -> None:
     assert attach.settling == (rq.UnansweredSettle(1, "q", (5,)),)  # type: ignore[arg-type]
 
 
+def test_what_a_partial_settle_has_left_is_in_hand_again() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5, 6, 7))
+    bench.world.settled_max = 1
+    reject = c.SettleCommand(
+        0,
+        "q",
+        Epoch(1),
+        (5, 6, 7),  # type: ignore[arg-type]
+        c.Disposition.REJECT,
+        may_be_partial=True,
+    )
+    bench.submit("reject", reject)
+    bench.exchange()
+    assert bench.of(e.CommandDone) == [e.CommandDone("reject", 1)]
+    bench.lose()
+    bench.exchange()
+    attach = bench.primary.requests[0]
+    assert isinstance(attach, rq.AttachSession)
+    assert attach.held == (rq.HeldDeliveries("q", Epoch(1), (6, 7)),)  # type: ignore[arg-type]
+
+
 def test_deliveries_of_an_epoch_that_is_over_are_void_and_their_credit_comes_back() -> None:
     bench = Bench().start()
     bench.feed(e.StartConsuming(1, "q", 10))

@@ -26,6 +26,7 @@ from lockstep.core.inputs import Woken
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from lockstep.core.records import Bind, DeclareExchange, DeclareQueue
+from lockstep.core.requests import CloseConsumer
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core import publishing
 from services.primary.core.publish_records import PLACES_IN_ONE
@@ -648,6 +649,85 @@ def test_rejects_for_many_queues_take_turns(rig: Rig, monkeypatch: pytest.Monkey
     rig.acknowledge()
     codes = [client.answers[number].code for client, number in zip((first, second), numbers, strict=True)]
     assert codes == [ErrorCode.NONE] * 2
+    rig.check_log()
+
+
+def test_what_others_say_on_the_stream_of_a_reject_that_may_be_partial_waits_for_one_part(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, 500)
+    client.declare("other")
+    in_hand(client, 12, credit=12)
+    left, turns, rounds = client.positions("from"), 0, 0
+    while left:
+        reject_all = SettleCommand(0, "from", rig.core.epoch, left, Disposition.REJECT, may_be_partial=True)
+        number, behind = say(client, reject_all, publish("other", b"%d" % rounds))
+        while behind not in client.answers:
+            wake(rig)
+            turns += 1
+        assert client.answers[number].code is ErrorCode.NONE and client.answers[number].value > 0
+        left = left[client.answers[number].value :]
+        assert rig.state.queues.by_name["from"].length == len(left)
+        rounds += 1
+    assert rounds > 3 and turns < 40 * rounds
+    assert rig.bodies("other") == [b"%d" % each for each in range(rounds)]
+    assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
+    rig.check_log()
+
+
+def test_a_queue_that_ends_with_its_last_consumer_takes_nothing_of_a_reject_along(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, 500)
+    client.declare("from", is_auto_delete=True, dead_letter_exchange="all")
+    client.publish("from", *(b"%d" % number for number in range(12)))
+    consumer = client.consume("from")
+    reject_all = SettleCommand(
+        0, "from", rig.core.epoch, client.positions("from"), Disposition.REJECT, may_be_partial=True
+    )
+    number = say(client, reject_all)[0]
+    client.say(CloseConsumer(consumer))
+    while rig.wakes:
+        wake(rig)
+    assert client.answers[number].value == 12 and "from" not in rig.state.queues.by_name
+    assert rig.bodies("q0") == [b"%d" % number for number in range(12)]
+    rig.check_log()
+
+
+def test_what_a_partial_reject_has_left_is_held_and_goes_out_again_without_its_session(rig: Rig) -> None:
+    client, other = rig.client(), rig.client()
+    spread(rig, 500)
+    in_hand(client, 12, credit=12)
+    positions = client.positions("from")
+    number = say(
+        client, SettleCommand(0, "from", rig.core.epoch, positions, Disposition.REJECT, may_be_partial=True)
+    )[0]
+    while number not in client.answers:
+        wake(rig)
+    done = client.answers[number].value
+    assert 0 < done < 12
+    other.consume("from")
+    assert not other.in_hand
+    client.command(SettleCommand(0, "from", rig.core.epoch, positions[done:], Disposition.RELEASE))
+    while rig.wakes:
+        wake(rig)
+    assert other.positions("from") == positions[done:]
+    assert len(rig.bodies("q0")) == done
+    rig.check_log()
+
+
+def test_a_partial_reject_whose_answer_nobody_heard_is_answered_again_with_what_it_did(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, 500)
+    in_hand(client, 12, credit=12)
+    positions = client.positions("from")
+    command = SettleCommand(0, "from", rig.core.epoch, positions, Disposition.REJECT, may_be_partial=True)
+    number = say(client, command)[0]
+    while number not in client.answers:
+        wake(rig)
+    answered = client.answers[number]
+    client.resume()
+    client.answers.clear()
+    client.say(replace(command, number=number))
+    assert client.answers[number] == answered
     rig.check_log()
 
 
