@@ -51,6 +51,10 @@ DONE_IN_ONE = 500
 """What a record does at once, in units of `Pieces`."""
 WHOLE_MAX = 200
 """Records of a transaction that are applied as a whole: those of a longer one are collected in several steps."""
+DECODED_AT_ONCE = 256 * 1024
+"""Bytes of a frame that is decoded and begun to be applied in one step."""
+_DECODED_SHIFT = 8
+"""So many bytes are decoded in a microsecond, as a power of two."""
 RECORD_COST = 6
 """In microseconds, about."""
 SPREAD_IN_ONE = 150
@@ -128,6 +132,9 @@ class SetState:
         header = frame.header
         assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
         records = decode_packed(frame)
+        size = len(frame.durable) + len(frame.transient)
+        if size >= DECODED_AT_ONCE:
+            yield size >> _DECODED_SHIFT
         epoch, count = header.epoch, len(records)
         self._observe(epoch, header.first)
         place = begin = behind = 0

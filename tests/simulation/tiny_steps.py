@@ -47,6 +47,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "lockstep.core.routing": {"STEPS_IN_ONE": 1},
     "lockstep.core.set_state": {
         "CALLED_IN_ONE": 1,
+        "DECODED_AT_ONCE": 0,
         "DONE_IN_ONE": 0,
         "SPREAD_IN_ONE": 1,
         "STEP_RECORDS": 1,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from services.primary.core.client_streams import ClientStreams
 from services.primary.core.consuming import queue_deleted
 from services.primary.core.context import Context
+from services.primary.core.expiry import WATCH_COST
 from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.settling import give_back
@@ -71,7 +72,7 @@ class Aftermath:
                 for begin in range(0, len(positions), WATCHED_IN_ONE):
                     some = positions[begin : begin + WATCHED_IN_ONE]
                     self._context.expiry.watch(queue, some)
-                    yield 1 + len(some)
+                    yield 1 + WATCH_COST * len(some)
             came_back, listener.came_back = listener.came_back, []
             for queue, positions in came_back:
                 for begin in range(0, len(positions), GIVEN_BACK_IN_ONE):

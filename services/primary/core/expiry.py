@@ -22,6 +22,8 @@ LOOKED_AT_MAX = 4000
 """Messages that are watched, and looked at in one step for whether they are there still."""
 QUEUES_LOOKED_AT = 2000
 """Queues that are looked at in one step for whether messages in them have an end."""
+WATCH_COST = 3
+"""Of a message that is begun to be watched, in the units of `Pieces`."""
 WATCHED_MAX = 500
 """Messages that are begun to be watched in one step."""
 
@@ -65,7 +67,7 @@ class Expiry:
                 pieces, following = queue.pieces_from(index, WATCHED_MAX, is_each_looked_at=True)
                 for positions, _ in pieces:
                     self._watch(queue, positions)
-                yield 2 * sum(len(positions) for positions, _ in pieces)
+                yield WATCH_COST * sum(len(positions) for positions, _ in pieces)
                 if following is None:
                     break
                 index = following
@@ -86,9 +88,7 @@ class Expiry:
         return queue.id in self._expecting
 
     def watch(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
-        """Messages became visible."""
-        if queue.id not in self._expecting:
-            return
+        """Messages became visible in a queue that is expecting (`is_expecting`)."""
         self._watch(queue, positions)
         if self._unsure:
             self._forget_gone(2 * len(positions))

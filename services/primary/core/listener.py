@@ -40,9 +40,13 @@ class PrimaryListener(StateListener):
         self._figures.enqueued += len(positions)
         self._context.dispatch.appended(self._context.writer.log.end, queue.id)
         expiry = self._context.expiry
+        if not expiry.is_expecting(queue):
+            return
         if len(positions) <= WATCHED_AT_ONCE:
             expiry.watch(queue, positions)
-        elif expiry.is_expecting(queue):
+            # Each costs about as much as a queue: whoever goes on in steps says so.
+            self._context.state.spread += len(positions)
+        else:
             self.came.append((queue, positions))
 
     def dequeued(

@@ -10,6 +10,7 @@ import pytest
 
 from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.apply_epochs import begin_epoch
+from lockstep.core.clock import Now
 from lockstep.core.commands import (
     AnyCommand,
     BindCommand,
@@ -20,13 +21,15 @@ from lockstep.core.commands import (
     RollbackCommand,
     SettleCommand,
 )
+from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, decode_packed, decode_records
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, TransactionKey
+from lockstep.core.inputs import AnyInput
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import EpochBegins, Message, PackedPublish, Prepare, Publish
-from lockstep.core.set_state import SetState
+from lockstep.core.set_state import DECODED_AT_ONCE, SetState
 from lockstep.core.state_hash import state_hash
 from services.primary.core import publish_records, publishing
 from services.primary.core.publish_records import ALIKE_PLACES_IN_ONE, PLACES_IN_ONE
@@ -275,6 +278,48 @@ def test_what_differs_by_queue_is_made_in_a_step_of_its_own(
     for _ in publishing._admit_in_steps(context, command, arriving):
         most, before = max(most, made - before), made
     assert made == kinds and most == 1
+
+
+@pytest.mark.parametrize("way", [by_itself, before_its_commit])
+def test_few_messages_with_an_end_are_begun_to_be_watched_in_one_step(
+    way: Callable[[RigClient, Messages], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_one, queues, count = 80, 20, 48
+    monkeypatch.setattr(publish_records, "PLACES_IN_ONE", in_one)
+    monkeypatch.setattr(publishing, "PLACES_IN_ONE", in_one)
+    rig = Rig(PrimarySettings(piece_cost=100))
+    client = rig.client()
+    wired(client, queues)
+    most = before = 0
+
+    def measured(given: AnyInput, now: Now) -> list[AnyEffect]:
+        nonlocal most, before
+        effects = handle(given, now)
+        watched = len(rig.core.context.expiry._due)
+        most, before = max(most, watched - before), watched
+        return effects
+
+    handle = rig.core.handle
+    rig.core.handle = measured  # type: ignore[method-assign]
+    way(client, expiring(count))
+    assert before == count * queues
+    assert most <= 2 * in_one
+
+
+def test_a_big_frame_is_decoded_in_a_step_of_its_own(rig: Rig) -> None:
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", bytes(DECODED_AT_ONCE))
+    *others, last = rig.core.context.writer.log.frames_after(LogIndex(0))
+    state = SetState(SET)
+    for each in others:
+        state.apply_frame(each)
+    steps = state.apply_in_steps(last)
+    assert next(steps) > 0
+    assert state.applied < last.header.first, "nothing of it is there yet"
+    for _ in steps:
+        pass
+    assert state.applied == last.header.last and state_hash(state) == state_hash(rig.state)
 
 
 # --- refusals ---
