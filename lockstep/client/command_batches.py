@@ -4,8 +4,9 @@ Law: a caller's messages are never split and keep their order, but what he settl
 batches are submitted in the order in which they were begun, and before whatever is submitted after them. If a batch of several
 callers is refused, each caller's part is tried alone: nobody is refused for what somebody else asked; unless more was sent to the
 same target since, behind which it must not come. Callers who do not know of each other hear then that they were refused
-together, and who has sent nothing since may try again. A batch that makes no command fails alone: what gathered behind it goes
-on, and its transaction lacks an operation, so that it cannot commit.
+together, and who has sent nothing since may try again. Nobody knows to how many queues a named exchange leads: few messages are
+joined there, until an answer has told that it may be more. A batch that makes no command fails alone: what gathered behind it
+goes on, and its transaction lacks an operation, so that it cannot commit.
 """
 
 import asyncio
@@ -28,7 +29,15 @@ BATCH_MESSAGES_MAX = 1_000
 BATCH_BYTES_MAX = 1 << 20
 """About what a primary puts into one batch of its journal."""
 COMMAND_POSITIONS_MAX = 10_000
-"""What sets take in one command."""
+COMMAND_PLACES_MAX = 1_000_000
+MESSAGE_QUEUES_MAX = 10_000
+"""What sets take in one command, and of one message."""
+_TOGETHER_MIN = COMMAND_PLACES_MAX // MESSAGE_QUEUES_MAX // 2
+"""Messages that are joined however many queues each goes to. The last caller's may make twice as many of it."""
+_GROWTH = 4
+"""An exchange may lead to so many times as many queues as when it was heard of last."""
+SPREADS_KEPT = 10_000
+"""Exchanges and keys of which it is known to how many queues they lead."""
 
 _SHARED_REFUSALS = {
     ErrorCode.QUEUE_FULL,
@@ -66,6 +75,8 @@ class _Batch:
     transaction: TransactionKey | None
     parts: list[_Part] = field(default_factory=list)
     waiting: list[Confirmation] = field(default_factory=list)
+    together: int = BATCH_MESSAGES_MAX
+    """Messages with which it is complete."""
     count: int = 0
     size: int = 0
 
@@ -103,6 +114,8 @@ class CommandBatches:
         self.not_found = not_found
         self._under_way: dict[tuple[str, str], _Batch] = {}
         """The last publish to each queue or named exchange, whatever its key there, that is not answered."""
+        self._together: dict[tuple[str, str], int] = {}
+        """Of named exchanges and keys, by what was answered last."""
         self._last_keys: dict[str, Hashable] = {}
         """Where not all is in order: the key that each exchange got last."""
         session.before_write = self.flush
@@ -142,6 +155,12 @@ class CommandBatches:
         exchange: str, routing_key: str, transaction: TransactionKey | None
     ) -> Callable[[list[_Part]], c.AnyCommand]:
         return lambda parts: c.PublishCommand(0, exchange, routing_key, joined(parts), transaction)
+
+    def together(self, exchange: str, routing_key: str) -> int:
+        """So many messages to this target are taken together if each is taken alone, as far as anybody knows."""
+        if not exchange:
+            return BATCH_MESSAGES_MAX
+        return self._together.get((exchange, routing_key), _TOGETHER_MIN)
 
     def settle(
         self,
@@ -200,12 +219,15 @@ class CommandBatches:
         transaction: TransactionKey | None,
     ) -> _Batch:
         batch = _Batch(make, target, transaction)
+        # A transaction may have no more places than one command.
+        if target is not None and target[0] and transaction is None:
+            batch.together = self.together(*target)
         self._batches.append(batch)
         self._open[key] = batch
         return batch
 
     def _add(self, key: Hashable, batch: _Batch, part: _Part, size: int) -> Confirmation:
-        if batch.parts and (len(part) >= BATCH_MESSAGES_MAX or size >= BATCH_BYTES_MAX):
+        if batch.parts and (len(part) >= batch.together or size >= BATCH_BYTES_MAX):
             # Alone it may be just what sets take in one command.
             batch = self._begin(key, batch.make, batch.target, batch.transaction)
         confirmation: Confirmation = self._session.loop.create_future()
@@ -214,7 +236,7 @@ class CommandBatches:
         batch.count += len(part)
         batch.size += size
         self._session.gathered_bytes += size + MESSAGE_BYTES * len(part)
-        if batch.count >= BATCH_MESSAGES_MAX or batch.size >= BATCH_BYTES_MAX:
+        if batch.count >= batch.together or batch.size >= BATCH_BYTES_MAX:
             del self._open[key]
             self._session.has_complete = True
         self._session.write_soon()
@@ -296,6 +318,8 @@ class CommandBatches:
         is_last = line is None or self._under_way.get(line) is batch
         if is_last and line is not None:
             del self._under_way[line]
+        if batch.target is not None and batch.target[0]:
+            self._learn(batch.target, batch.count, answer)
         if isinstance(answer, Done):
             for confirmation in batch.waiting:
                 if not confirmation.done():
@@ -315,6 +339,16 @@ class CommandBatches:
                 self._submit(_Batch(batch.make, batch.target, None, [part], [confirmation]))
             return
         _fail(batch, answer, RefusedTogether if is_shared and not self._in_order else type(answer))
+
+    def _learn(self, target: tuple[str, str], count: int, answer: CommandAnswer) -> None:
+        """A named exchange has led so many messages to as many queues as the answer says."""
+        if isinstance(answer, Done) and count:
+            if len(self._together) >= SPREADS_KEPT:
+                self._together.clear()
+            most = COMMAND_PLACES_MAX * count // (2 * _GROWTH * max(answer.value, count))
+            self._together[target] = min(max(most, _TOGETHER_MIN), BATCH_MESSAGES_MAX)
+        elif isinstance(answer, Rejected) and answer.code is ErrorCode.TOO_LARGE:
+            self._together.pop(target, None)
 
 
 def _fail(batch: _Batch, error: Rejected | InDoubt, kind: type[Rejected | InDoubt]) -> None:

@@ -2,14 +2,15 @@
 
 Law: a message is accepted when it is durable at every in-sync member, and not before; rejected only if it did not happen.
 What nobody could tell ends the connection without an outcome, and so does the end of the session behind it. What comes in one
-turn of the event loop for one target is one batch, and all that a link sends keeps its order: of a batch that a full queue
-refuses each message is tried alone, unless something was published behind it, and then all of it is refused.
+turn of the event loop for one target is one batch, or several if a set may not take so much at once, and all that a link sends
+keeps its order: of a batch that a full queue refuses each message is tried alone, unless something was published behind it, and
+then all of it is refused.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -86,6 +87,15 @@ class _Posts:
     def held(self) -> int:
         """What they take of the input room."""
         return self.bytes + MESSAGE_BYTES * len(self.messages)
+
+    def parts(self, count: int) -> Iterator["_Posts"]:
+        """The same in parts of so many messages at most."""
+        for begin in range(0, len(self.messages), count):
+            messages = self.messages[begin : begin + count]
+            size = sum([len(each.properties) + len(each.body) for each in messages])
+            yield _Posts(
+                self.target, self.transaction, messages, self.deliveries[begin : begin + count], size
+            )
 
 
 class _Unrouted(NamedTuple):
@@ -369,7 +379,13 @@ class IncomingLink:
             return
         all_posts, self._posts = self._posts, []
         for posts in all_posts:
-            self._publish(posts)
+            together = posts.target.batches.together(posts.target.exchange, posts.target.routing_key)
+            # What is of a transaction happens as a whole anyway.
+            if len(posts.messages) <= together or posts.transaction is not None:
+                self._publish(posts)
+            else:
+                for part in posts.parts(together):
+                    self._publish(part)
 
     def _publish(self, posts: _Posts) -> None:
         target, transaction = posts.target, posts.transaction
@@ -399,11 +415,9 @@ class IncomingLink:
         target, room = posts.target, self._owner.input_room
         self._last_posts = None
         room.give_back(posts.held)
-        for message, delivery in zip(posts.messages, posts.deliveries, strict=True):
-            size = len(message.properties) + len(message.body)
-            alone = _Posts(target, None, [message], [delivery], size)
+        for alone in posts.parts(1):
             room.take(alone.held)
-            confirmation = target.batches.publish_alone(target.exchange, target.routing_key, [message])
+            confirmation = target.batches.publish_alone(target.exchange, target.routing_key, alone.messages)
             confirmation.add_done_callback(partial(self._confirmed_alone, alone))
 
     def _confirmed_alone(self, posts: _Posts, done: Confirmation) -> None:

@@ -181,6 +181,9 @@ class StubBatches:
     def publish(self, *_: Any) -> Confirmation:
         return _done()
 
+    def together(self, exchange: str, routing_key: str) -> int:
+        return 1000
+
     def publish_alone(self, exchange: str, routing_key: str, messages: Sequence[Any]) -> Confirmation:
         return self.publish(exchange, routing_key, messages, None)
 

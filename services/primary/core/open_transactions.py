@@ -20,6 +20,8 @@ class TransactionProgress:
     """Next ordinal."""
     bytes: int = 0
     """Content that its operations carry."""
+    places: int = 0
+    """That its messages get in queues."""
     is_name: bool = False
     """A TX of which the log has no record yet: all that is of it is its name, which its session was told."""
 

@@ -10,14 +10,22 @@ from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchange
 from lockstep.core.ids import QueueId
 from services.primary.core.context import SHOWN_MAX, Context, check_text, shown
-from services.primary.core.selecting import COMPARED_IN_ALL, COMPARED_MANY, PLACES_MANY, QUEUES_MANY, Asking
+from services.primary.core.selecting import (
+    COMPARED_IN_ALL,
+    COMPARED_MANY,
+    PLACES_MANY,
+    QUEUES_MANY,
+    Asking,
+    check_places,
+)
 
 _TTL_MS = attrgetter("ttl_ms")
 TargetIds = tuple[QueueId, ...]
 Routed = list[tuple[TargetIds, Sequence[OutgoingMessage]]]
 """Messages with the queues that they go to, in their order; those of neighbours that go to the same are mostly one object."""
-Arriving = tuple[list[int], int, Routed]
-"""What a publish brings: (bytes of each message's content, of all of them, where they go)."""
+Arriving = tuple[list[int], int, Routed, int]
+"""What a publish brings: (bytes of each message's content, of all of them, where they go, how many places they get there). No
+places: it all goes to one queue in one go, as it nearly always does, or nowhere."""
 
 
 def find(context: Context, command: PublishCommand) -> Arriving:
@@ -29,7 +37,12 @@ def find(context: Context, command: PublishCommand) -> Arriving:
             set_name=context.state.set_name,
         )
     sizes, total = _check_sizes(context, command)
-    return sizes, total, _route(context, command)
+    routed = _route(context, command)
+    if not routed or (len(routed) == 1 and len(routed[0][0]) == 1):
+        return sizes, total, routed, 0
+    places = sum([len(targets) * len(messages) for targets, messages in routed])
+    check_places(places, context.settings.command_places_max)
+    return sizes, total, routed, places
 
 
 def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], int]:
@@ -91,7 +104,7 @@ def _route(context: Context, command: PublishCommand) -> Routed:
         or (compared >= COMPARED_MANY and (are_apart or matcher.remembered(key, {}) is None))
         or (are_apart and compared * len(messages) >= COMPARED_IN_ALL)
     )
-    asking = context.selectors.asking(exchange) if is_long else None
+    asking = context.selectors.asking(exchange, context.settings.command_places_max) if is_long else None
     if not are_apart or isinstance(messages, AlikeMessages):
         return _choose(context, exchange, key, messages, asking)
     routed: Routed = []
@@ -122,8 +135,8 @@ def _choose(
             context.selectors.check_share(context.now)
         return [(certain, messages)] if certain else []
     if isinstance(messages, AlikeMessages):
-        [targets] = asking.queues_of(key, headers, [messages], context.now)
+        [targets] = asking.queues_of(key, headers, [messages], len(messages), context.now)
         return [(targets, messages)] if targets else []
-    found = zip(asking.queues_of(key, headers, messages, context.now), messages, strict=True)
+    found = zip(asking.queues_of(key, headers, messages, 1, context.now), messages, strict=True)
     stretches = groupby(found, itemgetter(0))
     return [(targets, tuple(message for _, message in alike)) for targets, alike in stretches if targets]

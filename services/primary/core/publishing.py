@@ -71,6 +71,8 @@ class Batch(NamedTuple):
     queues: list[Queue]
     """Those that get some of it, by id."""
     runs: list[Run]
+    places: int
+    """That its messages get in these queues."""
 
 
 def publish(context: Context, request: Request, command: PublishCommand) -> None:
@@ -100,20 +102,14 @@ def publish_in_steps(
 
 def is_long(context: Context, arriving: Arriving) -> bool:
     """Whether messages go to so many queues, or places in them, that admitting or appending them is too much for one step."""
-    routed = arriving[2]
-    if _is_for_one_queue(routed):
+    _, _, routed, places = arriving
+    if not places:
         return False
     if sum([len(targets) for targets, _ in routed]) > SHARES_AT_ONCE:
         return True
-    places = sum([len(targets) * len(messages) for targets, messages in routed])
     if places <= PLACES_IN_ONE:
         return False
     return places > ALIKE_PLACES_IN_ONE or len(routed) > 1 or not _are_ranges(context, *routed[0])
-
-
-def _is_for_one_queue(routed: Routed) -> bool:
-    """Whether all goes to one queue in one go, as it nearly always does, or nowhere."""
-    return not routed or (len(routed) == 1 and len(routed[0][0]) == 1)
 
 
 def _are_ranges(context: Context, targets: TargetIds, messages: Sequence[OutgoingMessage]) -> bool:
@@ -131,15 +127,16 @@ def _are_ranges(context: Context, targets: TargetIds, messages: Sequence[Outgoin
 
 def admit(context: Context, command: PublishCommand, arriving: Arriving) -> Batch:
     """What of it the set takes, and as which records, of what is not long; raises `Rejected`."""
-    sizes, total, routed = arriving
-    if not _is_for_one_queue(routed):
+    sizes, total, routed, places = arriving
+    if places:
         batch = at_once(_admit_in_steps(context, command, arriving))
         _pay(context, batch)
         return batch
     queues = [context.state.queues.by_id[targets[0]] for targets, _ in routed]
     if queues:
         _check_room(_limited(queues), routed)
-    return Batch(sizes, total, queues, runs_of_one(context, command, routed))
+        places = len(routed[0][1])
+    return Batch(sizes, total, queues, runs_of_one(context, command, routed), places)
 
 
 def _pay(context: Context, batch: Batch) -> None:
@@ -158,7 +155,7 @@ def _admit_in_steps(
     context: Context, command: PublishCommand, arriving: Arriving
 ) -> Generator[int, None, Batch]:
     """The same of anything, in steps that say what they cost; nothing may come between."""
-    sizes, _, routed = arriving
+    sizes, _, routed, places = arriving
     by_id = context.state.queues.by_id
     chosen: Sequence[QueueId] = routed[0][0]  # What is chosen for one message is in order.
     if len(routed) > 1:
@@ -176,7 +173,7 @@ def _admit_in_steps(
     if limited := _limited(queues):
         yield from _check_limits(limited, routed)
     runs = yield from runs_in_steps(context, command, parts, routed)
-    return Batch(sizes, total, queues, runs)
+    return Batch(sizes, total, queues, runs, places)
 
 
 def take_operation(
@@ -187,7 +184,7 @@ def take_operation(
     if key is None:
         return None
     ordinals = sum([len(run.messages) for run in batch.runs])
-    return operation(context, session, key, command.sequence, ordinals, batch.bytes)
+    return operation(context, session, key, command.sequence, ordinals, batch.bytes, batch.places)
 
 
 def only_run(

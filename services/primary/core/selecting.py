@@ -59,6 +59,17 @@ class LongSelection(Exception):
         self.asking = asking
 
 
+def check_places(places: int, places_max: int) -> None:
+    """Raises `LimitReached` TOO_LARGE when a command would bring its messages to so many places in queues."""
+    if places > places_max:
+        raise LimitReached(
+            "command_places_max",
+            ErrorCode.TOO_LARGE,
+            f"the messages of one command would get more than {places_max} places in queues: publish less at once",
+            command_places_max=places_max,
+        )
+
+
 class Look(NamedTuple):
     """What came of asking a selector about a message."""
 
@@ -162,19 +173,22 @@ class Selectors:
         self._compiled[text] = found
         return found
 
-    def asking(self, exchange: Exchange) -> "Asking":
-        """For a publish to this exchange: if that was interrupted, and nothing was bound or unbound since, it goes on."""
+    def asking(self, exchange: Exchange, places_max: int) -> "Asking":
+        """For a publish to this exchange, which may get so many places: if that was interrupted, and nothing was bound or unbound
+        since, it goes on.
+        """
         resumed, self.resumed = self.resumed, None
         if resumed is not None and resumed.fits(exchange.matcher):
             resumed.begin()
             return resumed
-        return Asking(self, exchange.matcher, resumed.begun + 1 if resumed is not None else 1)
+        begun = resumed.begun + 1 if resumed is not None else 1
+        return Asking(self, exchange.matcher, begun, places_max)
 
 
 class Asking:
     """What selectors of bindings say of the messages of one publish. Lives until that is done, in as many turns as it takes."""
 
-    def __init__(self, selectors: Selectors, matcher: ExchangeMatcher, begun: int) -> None:
+    def __init__(self, selectors: Selectors, matcher: ExchangeMatcher, begun: int, places_max: int) -> None:
         """`begun`: how often, with this; it is begun anew when something was bound or unbound meanwhile."""
         self._selectors = selectors
         self._matcher = matcher
@@ -182,8 +196,11 @@ class Asking:
         self.begun = begun
         self.steps = 0
         """What it has cost, since it was begun."""
+        self._places_max = places_max
+        self._places = 0
+        """That its first messages get."""
         self._done: list[QueueIds] = []
-        """Of its first messages."""
+        """Where these go."""
         self._place = 0
         self._matching: Generator[int, None, Targets] | None = None
         """For the messages behind those; None: it has not begun."""
@@ -215,10 +232,11 @@ class Asking:
         key: str,
         headers: Mapping[str, str],
         messages: Sequence[OutgoingMessage | AlikeMessages],
+        copies: int,
         now: Now,
     ) -> list[QueueIds]:
-        """The queues that get each of the next messages, which have this key and these headers, ascending; raises `LimitReached`
-        TOO_LARGE, and `LongSelection`.
+        """The queues that get each of the next messages, which have this key and these headers and stand for so many each,
+        ascending; raises `LimitReached` TOO_LARGE, and `LongSelection`.
         """
         known = self.known(len(messages))
         if known is not None:
@@ -227,10 +245,13 @@ class Asking:
             self._targets = self._match(key, headers, now)
         targets = self._targets
         if targets.selecting:
-            found = [self._selected(targets, each.properties, each.is_durable, now) for each in messages]
+            found = [
+                self._selected(targets, each.properties, each.is_durable, copies, now) for each in messages
+            ]
         else:
             if len(targets.certain) >= QUEUES_MANY:
                 self.check_share(now)
+            self._take_places(len(targets.certain) * copies * len(messages))
             found = [self._as_before(targets.certain)] * len(messages)
             self._done += found
             self._place += len(found)
@@ -254,7 +275,9 @@ class Asking:
                 return found
             self.pay(cost)
 
-    def _selected(self, targets: Targets, properties: bytes, is_durable: bool, now: Now) -> QueueIds:
+    def _selected(
+        self, targets: Targets, properties: bytes, is_durable: bool, copies: int, now: Now
+    ) -> QueueIds:
         """The queues that get the next message."""
         known = self.known(1)
         if known is not None:
@@ -272,11 +295,17 @@ class Asking:
             if not chosen.issuperset(queues) and self._is_selected(text, properties, is_durable, now):
                 chosen.update(queues)
             self._asked += 1
+        self._take_places(len(chosen) * copies)
         found = self._as_before(tuple(sorted(chosen)))
         self._chosen = None
         self._done.append(found)
         self._place += 1
         return found
+
+    def _take_places(self, places: int) -> None:
+        """The next messages get so many: where they go is kept until all have been asked about."""
+        self._places += places
+        check_places(self._places, self._places_max)
 
     def _as_before(self, found: QueueIds) -> QueueIds:
         """The same queues as one object with those of the message before, if that goes to the same: who has many is compared with

@@ -20,6 +20,10 @@ class PrimarySettings:
     """Queues that one message may go to. They are looked through in one step when it comes, for half a microsecond each; what it
     does to them goes in pieces, between which the set does nothing else, for some microseconds each on every replica. A dead
     letter goes to so many of its targets, those that were declared first: nobody can refuse it."""
+    command_places_max: int = 1_000_000
+    """Messages of one command times the queues that each goes to. Nothing comes between what they do, which takes some
+    microseconds and some hundred bytes each, on every replica: five seconds, and as much memory as the content of a big command.
+    What a message that goes nowhere else may have (`message_queues_max`), a hundred times."""
     name_bytes_max: int = 255
     """Of queues, exchanges and keys, those of messages too: AMQP's short string. So no key or pattern has more than 128 words."""
     binding_arguments_bytes_max: int = 4096
@@ -30,6 +34,9 @@ class PrimarySettings:
     transaction_bytes_max: int = 256 * 1024 * 1024
     """Content of one transaction: every replica keeps it in memory until its end. As much as may wait to be committed, so that
     a transaction that is taken can also be replicated."""
+    transaction_places_max: int = 1_000_000
+    """The same of one transaction, whose messages get them all at once when it commits: no more than one command brings, so that
+    clients may join what is of one transaction."""
     described_bindings_max: int = 1000
     """Bindings in one description of a queue: each may be some kilobytes."""
     subscriptions_max: int = 100

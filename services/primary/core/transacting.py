@@ -105,10 +105,11 @@ def operation(
     sequence: int,
     ordinals: int,
     content_bytes: int = 0,
+    places: int = 0,
 ) -> TransactionProgress:
     """Take one operation of an open transaction: checks its owner, state, sequence number and size; raises `Rejected`.
 
-    `ordinals`: messages and accepts in it; `content_bytes`: properties and bodies.
+    `ordinals`: messages and accepts in it; `content_bytes`: properties and bodies; `places`: of its messages in queues.
     """
     buffer = _open(context, session, key)
     progress = context.progress[key]
@@ -117,14 +118,20 @@ def operation(
     expected = progress.sequences.get(session, 0) + 1
     if sequence != expected:
         raise _rejected(context, ErrorCode.SEQUENCE_GAP, f"expects operation {expected}, not {sequence}", key)
-    check_limits(context, key, progress, ordinals, content_bytes)
+    check_limits(context, key, progress, ordinals, content_bytes, places)
     progress.sequences[session] = sequence
     progress.bytes += content_bytes
+    progress.places += places
     return progress
 
 
 def check_limits(
-    context: Context, key: TransactionKey, progress: TransactionProgress, ordinals: int, content_bytes: int
+    context: Context,
+    key: TransactionKey,
+    progress: TransactionProgress,
+    ordinals: int,
+    content_bytes: int,
+    places: int,
 ) -> None:
     """Raises `Rejected` TOO_LARGE when a transaction may not have so much more."""
     settings = context.settings
@@ -136,6 +143,10 @@ def check_limits(
         limit = settings.transaction_bytes_max
         why = f"would have {progress.bytes + content_bytes} bytes, transaction_bytes_max is {limit}"
         raise _over(context, "transaction_bytes_max", why, key)
+    if progress.places + places > settings.transaction_places_max:
+        limit = settings.transaction_places_max
+        why = f"would have {progress.places + places} places in queues, transaction_places_max is {limit}"
+        raise _over(context, "transaction_places_max", why, key)
 
 
 def operation_failed(context: Context, session: SessionKey, key: TransactionKey) -> None:

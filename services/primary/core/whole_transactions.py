@@ -59,7 +59,7 @@ def commit_with_last_publish(context: Context, request: Request, command: Commit
         batch = admit(context, last, arriving)
         is_whole = fresh is not None and len(batch.runs) == 1
         if fresh is not None and is_whole:
-            check_limits(context, key, fresh, len(batch.runs[0].messages), batch.bytes)
+            check_limits(context, key, fresh, len(batch.runs[0].messages), batch.bytes, batch.places)
             progress = None
         else:
             progress = take_operation(context, request.session, last, batch)
@@ -123,7 +123,7 @@ def commit_with_accepts(
             operations.append((Dequeue(ref, key, len(operations), queue.id, positions), is_durable, 0))
             touched[queue.id] = queue
             taken_from.append(queue.id)
-        ordinals, content_bytes = len(operations), 0
+        ordinals, content_bytes, places = len(operations), 0, 0
         if last is not None:
             arriving = find(context, last)
             if is_long(context, arriving):
@@ -133,8 +133,9 @@ def commit_with_accepts(
                 return False
             operations.append(_published(last, ordinals, batch))
             touched.update({queue.id: queue for queue in batch.queues})
-            ordinals, content_bytes = ordinals + len(batch.runs[0].messages), batch.bytes
-        check_limits(context, key, context.progress[key], ordinals, content_bytes)
+            ordinals += len(batch.runs[0].messages)
+            content_bytes, places = batch.bytes, batch.places
+        check_limits(context, key, context.progress[key], ordinals, content_bytes, places)
     except (Rejected, LongSelection):
         return False
     for accept, queue_id in zip(accepts, taken_from, strict=True):

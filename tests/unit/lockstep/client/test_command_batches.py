@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from lockstep.client import session_events as e
-from lockstep.client.command_batches import BATCH_MESSAGES_MAX, COMMAND_POSITIONS_MAX, CommandBatches
+from lockstep.client.command_batches import (
+    BATCH_MESSAGES_MAX,
+    COMMAND_PLACES_MAX,
+    COMMAND_POSITIONS_MAX,
+    MESSAGE_QUEUES_MAX,
+    SPREADS_KEPT,
+    CommandBatches,
+)
 from lockstep.client.command_window import MESSAGE_BYTES
 from lockstep.core import commands as c
 from lockstep.core.alike_messages import AlikeMessages
@@ -151,7 +158,62 @@ async def test_what_is_settled_is_split_where_no_set_takes_it_in_one_command(
 
 
 def test_sets_take_in_one_command_what_is_not_split() -> None:
-    assert PrimarySettings().command_messages_max == COMMAND_POSITIONS_MAX
+    settings = PrimarySettings()
+    assert settings.command_messages_max == COMMAND_POSITIONS_MAX
+    assert settings.command_places_max == COMMAND_PLACES_MAX
+    assert settings.message_queues_max == MESSAGE_QUEUES_MAX
+    assert settings.transaction_places_max <= COMMAND_PLACES_MAX, "or batches refuse what is of a transaction"
+
+
+def publish_to_topic(made: CommandBatches, session: Writing, calls: int, messages: int = 1) -> list[int]:
+    """So many calls at once; the messages of each command that they become."""
+    before = len(session.submitted)
+    for _ in range(calls):
+        made.publish("topic", "k", [message("x")] * messages, None)
+    made.flush()
+    return [len(each.messages) for each in session.submitted[before:] if isinstance(each, c.PublishCommand)]
+
+
+@pytest.mark.parametrize("messages", [1, 49, 99, 100])
+async def test_what_callers_publish_together_is_taken_however_many_queues_an_exchange_has(
+    messages: int,
+) -> None:
+    session, made = batches()
+    counts = publish_to_topic(made, session, 300, messages)
+    assert sum(counts) == 300 * messages
+    assert max(counts) * MESSAGE_QUEUES_MAX <= COMMAND_PLACES_MAX
+
+
+@pytest.mark.parametrize(
+    ("queues", "together"), [(0, 1000), (1, 1000), (125, 1000), (500, 250), (2000, 62), (10_000, 50)]
+)
+async def test_what_a_set_has_taken_says_how_much_is_published_together_from_then_on(
+    queues: int, together: int
+) -> None:
+    session, made = batches()
+    [count] = publish_to_topic(made, session, 3)
+    session.heard[-1](e.Done(count * queues))
+    assert max(publish_to_topic(made, session, 2500)) == together
+    assert max(publish_to_topic(made, session, 50, together - 1)) <= 2 * together
+    session.heard[-1](Rejected(ErrorCode.TOO_LARGE, "too many"))
+    assert max(publish_to_topic(made, session, 2500)) == 50, "nothing is known any more"
+
+
+async def test_other_keys_of_an_exchange_say_nothing() -> None:
+    session, made = batches()
+    made.publish("topic", "other", [message("x")], None)
+    made.flush()
+    session.heard[-1](e.Done(1))
+    assert max(publish_to_topic(made, session, 200)) == 50
+
+
+async def test_targets_of_which_something_is_known_are_forgotten_when_there_are_too_many() -> None:
+    session, made = batches()
+    for number in range(SPREADS_KEPT + 1):
+        made.publish("topic", f"k{number}", [message("x")], None)
+        made.flush()
+        session.heard[-1](e.Done(1))
+    assert [made.together("topic", f"k{number}") for number in (0, SPREADS_KEPT)] == [50, 1000]
 
 
 REFUSED = Rejected(ErrorCode.STALE_DELIVERY, "stale", queue="q")

@@ -32,6 +32,10 @@ class SmallQueue(StubBatches):
         self._unanswered: list[tuple[Confirmation, Sequence[Any]]] = []
         self.ttls_ms: list[int] = []
         """Of all that was published."""
+        self.together_max = 1000
+
+    def together(self, exchange: str, routing_key: str) -> int:
+        return self.together_max
 
     def publish(self, *given: Any) -> Confirmation:
         confirmation: Confirmation = asyncio.get_running_loop().create_future()
@@ -163,6 +167,18 @@ async def test_what_was_sent_after_a_refusal_comes_behind_what_is_tried_again(
     await send(client, queue, range(9, 12))
     await queue.answer()
     assert queue.messages == [6, 7, 8, 9, 10]
+
+
+async def test_what_comes_together_is_published_in_parts_that_a_set_takes_and_keeps_its_order(
+    client: RawClient, queue: SmallQueue
+) -> None:
+    queue.together_max = 2
+    await send(client, queue, range(3))
+    assert [len(messages) for _, messages in queue._unanswered] == [2, 1]
+    await send(client, queue, range(3, 5))
+    await queue.answer()
+    assert queue.messages == [0, 1, 2, 3, 4]
+    assert (await client.outcome_of(4)).name == "accepted"
 
 
 async def test_a_message_that_was_refused_because_of_another_connections_is_tried_again(
