@@ -163,9 +163,12 @@ def test_whatever_else_comes_is_executed_one_by_one(make: Make) -> None:
     assert together.rig.records() == apart.rig.records()
 
 
-def test_a_transaction_that_is_too_large_is_refused() -> None:
-    for operations, code in ((4, ErrorCode.NONE), (3, ErrorCode.TOO_LARGE)):
-        scene = Scene(PrimarySettings(transaction_operations_max=operations))
+@pytest.mark.parametrize(
+    ("limit", "largest"), [("transaction_operations_max", 4), ("transaction_places_max", 3)]
+)
+def test_a_transaction_that_is_too_large_is_refused(limit: str, largest: int) -> None:
+    for most, code in ((largest, ErrorCode.NONE), (largest - 1, ErrorCode.TOO_LARGE)):
+        scene = Scene(PrimarySettings(**{limit: most}))
         said = scene.say([accept(scene), commit(scene, 2, b"1", b"2", b"3")], True)[0]
         assert said[1][1] is code
 
