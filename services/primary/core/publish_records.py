@@ -18,7 +18,7 @@ from lockstep.core.records import Message
 from services.primary.core.context import Context
 from services.primary.core.publish_routes import Routed, TargetIds
 
-PLACES_IN_ONE = 4000
+PLACES_IN_ONE = 2000
 """What messages of one record get in all queues together, where each place is looked at: some milliseconds' work, on each
 replica. More are published by several records."""
 ALIKE_PLACES_IN_ONE = 200_000

@@ -44,7 +44,7 @@ from tests.unit.services.primary.test_many_targets import say
 QUEUES = 40
 MANY = 6 * PLACES_IN_ONE // QUEUES
 """Messages: several times what is put into so many queues in one step."""
-CALLS_IN_ONE = 12 * PLACES_IN_ONE
+CALLS_IN_ONE = 48_000
 """Of functions, in one step."""
 Messages = Sequence[OutgoingMessage]
 
