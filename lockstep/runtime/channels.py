@@ -73,8 +73,12 @@ def open_blocking_channel(address: str, tls: ChannelTls | None = None) -> grpc.C
 
 def make_server(request_limit: Callable[[str], int] = request_bytes_max) -> grpc.aio.Server:
     """A server without services and ports yet. `request_limit`: bytes of one message of a request to the method at that path."""
-    refusals = LimitLog(logging.getLogger("lockstep.transport"))
-    return cast(grpc.aio.Server, Server(request_limit, MESSAGE_BYTES_MAX, refusals.refused))
+    log = LimitLog(logging.getLogger("lockstep.transport"))
+
+    def failed(error: Exception) -> None:
+        log.seldom("call_failed", "in the server", error=error)
+
+    return cast(grpc.aio.Server, Server(request_limit, MESSAGE_BYTES_MAX, log.refused, failed))
 
 
 class Channels:

@@ -33,9 +33,10 @@ from lockstep.runtime.etcd import (
     entry_as_read,
 )
 from lockstep.runtime.etcd_watcher import RETRY_PAUSE_SECONDS
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.process import spawn
 
-_log = logging.getLogger("lockstep.map_changes")
+_failures = LimitLog(logging.getLogger("lockstep.map_changes"))
 
 NameEffect = ClaimName | ReleaseName
 
@@ -106,13 +107,8 @@ class NameChanges:
             reason = error.message
         if not all(owners):
             names = [one.name for one, found in zip(claims, owners, strict=True) if not found]
-            _log.info(
-                "set=%s event=claim_in_doubt names=%s first=%s %s",
-                first.set_name,
-                len(names),
-                names[0],
-                reason,
-            )
+            text = f"set={first.set_name} names={len(names)} first={names[0]} {reason}"
+            _failures.seldom("claim_in_doubt", text, level=logging.INFO)
             # The replica asks again at once.
             await asyncio.sleep(RETRY_PAUSE_SECONDS)
         for one, found in zip(claims, owners, strict=True):

@@ -26,7 +26,7 @@ from lockstep.transport.server import as_it_came
 
 _log = logging.getLogger("lockstep.rpc")
 refusals = LimitLog(_log)
-"""Of calls that end by a limit."""
+"""Of calls that end by a limit, or by a bug of ours."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 _END: Any = grpc.aio.EOF
@@ -136,7 +136,7 @@ def _guarded(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
         except AssertionError as error:
             halt("a handler's assertion failed", error)
         except Exception as error:
-            _log.exception("a call failed")
+            refusals.seldom("call_failed", "in a handler", error=error)
             # It may have been raised behind what the call was to do.
             internal = InDoubt(ErrorCode.ILLEGAL_STATE, f"internal error: {type(error).__name__}")
             return await abort(context, internal)

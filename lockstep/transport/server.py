@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import errno
 import inspect
-import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ from lockstep.transport.metadata import (
 )
 from lockstep.transport.stream import Handler, Heard, Stream
 
-_log = logging.getLogger("lockstep.transport")
 _HEADERS: list[Header] = [
     (b":status", b"200"),
     (b"content-type", b"application/grpc"),
@@ -43,6 +41,7 @@ _KINDS = {b"application/grpc", b"application/grpc+proto"}
 """Content types of requests, without parameters."""
 _IDENTITY, _GZIP = b"identity", b"gzip"
 """Encodings of messages."""
+Failed = Callable[[Exception], None]
 _UNIX = "unix:"
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 """Why an address cannot be had that a name has, and this machine has not: `::1`, where IPv6 is off."""
@@ -212,7 +211,7 @@ class ServerCall(Stream):
         except asyncio.CancelledError:
             self._end(grpc.StatusCode.UNAVAILABLE, "the server gave the call up")
         except Exception as error:
-            _log.exception("a call failed")
+            self._server.failed(error)
             self._end(grpc.StatusCode.UNKNOWN, f"{type(error).__name__} in the method's handler")
 
     async def _run(self, handler: "grpc.RpcMethodHandler[Any, Any]") -> None:
@@ -280,9 +279,11 @@ class ServerCall(Stream):
 class Server:
     """Without services and addresses at first."""
 
-    def __init__(self, request_limit: Callable[[str], int], message_bytes_max: int, refused: Refused) -> None:
+    def __init__(
+        self, request_limit: Callable[[str], int], message_bytes_max: int, refused: Refused, failed: Failed
+    ) -> None:
         """`request_limit`: bytes of one message of a request to the method at that path; `message_bytes_max`: of an answer.
-        `refused`: is told of what limits refuse.
+        `refused`: is told of what limits refuse; `failed`: of what handlers raise.
         """
         self.request_limit = request_limit
         self._message_bytes_max = message_bytes_max
@@ -290,6 +291,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._listening: list[asyncio.Server] = []
         self._intake = Intake(refused)
+        self.failed = failed
         self.inflating = Inflating()
         self._connections: set[Connection] = set()
         self._calls: set[asyncio.Task[None]] = set()

@@ -58,7 +58,8 @@ class NameLookups:
             try:
                 found = await self._etcd.get_many(keys)
             except LockstepError as error:
-                _log.info("event=names_not_looked_up names=%s error=%s", len(keys), error)
+                text = f"names={len(keys)} error={error}"
+                self._refusals.seldom("names_not_looked_up", text, level=logging.INFO)
                 for answer in answers.values():
                     _fail(answer, error)
             except BaseException:

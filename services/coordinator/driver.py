@@ -162,7 +162,7 @@ class CoordinatorDriver:
             port = self._ports.of(participant)
         except Rejected as error:
             # Found in the log: written by a coordinator that can call it. That one, or another, will.
-            _log.warning("event=no_such_port %s", error.message)
+            self._refusals.seldom("no_such_port", error.message)
             is_prepare = effect.verb is Verb.PREPARE
             self.feed(
                 Voted(effect.ticket, Vote.UNREACHABLE)
@@ -191,8 +191,13 @@ class CoordinatorDriver:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _note(self, effect: Note) -> None:
-        level = logging.WARNING if effect.is_warning else logging.INFO
+        level = logging.WARNING
         if effect.event == "hazard":
             self.hazards_total += 1
             level = logging.ERROR
+        elif not effect.is_warning:
+            # What becomes of a transaction in the ordinary course: whoever leaves thousands has one line.
+            text = f"transaction={effect.global_id.hex()} {effect.details}"
+            self._refusals.seldom(effect.event, text, level=logging.INFO)
+            return
         _log.log(level, "transaction=%s event=%s %s", effect.global_id.hex(), effect.event, effect.details)

@@ -21,6 +21,7 @@ from lockstep.runtime.etcd import (
     Put,
     entry_as_read,
 )
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.roll_calls import RollCalls
 from services.coordinator.core.messages import (
     DeleteTransaction,
@@ -37,6 +38,7 @@ from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogE
 from services.coordinator.presence import Presence
 
 _log = logging.getLogger("lockstep.coordinator")
+_failures = LimitLog(_log)
 
 ROTATIONS_PER_RETENTION = 4
 """Leases of outcomes: each takes those of a quarter of the retention at most, and lives for that much longer."""
@@ -81,7 +83,8 @@ class LogPort:
             return LogInDoubt(effect.ticket)
         except ValueError as error:
             # Somebody else wrote there. It stays in doubt until somebody has looked at it.
-            _log.error("event=log_not_understood effect=%s %s", type(effect).__name__, error)
+            text = f"effect={type(effect).__name__} {error}"
+            _failures.seldom("log_not_understood", text, level=logging.ERROR)
             return LogInDoubt(effect.ticket)
 
     async def _read(self, effect: ReadLog, *, is_own: bool = False) -> LogRead | LogInDoubt:

@@ -17,11 +17,14 @@ from lockstep.core.branch_names import ParticipantName
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.xid import Xid
 from lockstep.runtime.channels import Channels
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.xid_codec import encode_xid
 from lockstep.wire.v1 import participant_pb2 as pb
 from services.coordinator.core.votes import Completion, Vote
 
 _log = logging.getLogger("lockstep.coordinator")
+_failures = LimitLog(_log)
+"""Of all participants, whom clients name."""
 
 VOTES = {
     pb.PARTICIPANT_VOTE_UNKNOWN_BRANCH: Vote.UNKNOWN_BRANCH,
@@ -152,7 +155,8 @@ class GrpcParticipants(ParticipantPort):
         if response is None:
             return Vote.UNREACHABLE
         if response.vote == pb.PARTICIPANT_VOTE_NO:
-            _log.info("event=voted_no participant=%s xid=%s reason=%s", participant, xid, response.reason)
+            text = f"participant={participant} xid={xid} reason={response.reason}"
+            _failures.seldom("voted_no", text, level=logging.INFO)
         return vote_of(response)
 
     async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
@@ -179,7 +183,7 @@ class GrpcParticipants(ParticipantPort):
             except grpc.aio.AioRpcError as error:
                 _log.debug("event=no_answer address=%s method=%s %s", address, method, error.details())
             except DecodeError:
-                _log.warning("event=answer_not_understood address=%s method=%s", address, method)
+                _failures.seldom("answer_not_understood", f"address={address} method={method}")
         return None
 
 

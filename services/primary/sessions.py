@@ -314,7 +314,8 @@ class SessionsService:
             unbound = [(message, right) for message, right in waiting if right is None]
             if unbound:
                 await self._put(stream, self._encode(set_name, unbound))
-            _log.info("set=%s stream=%d event=lease_ended_before_write", set_name, stream.number)
+            text = f"set={set_name} stream={stream.number}"
+            self._refusals.seldom("lease_ended_before_write", text, level=logging.INFO)
             return
 
     def _encode(self, set_name: SetName, waiting: Sequence[_Waiting]) -> Serialized:
@@ -365,9 +366,8 @@ class SessionsService:
             stream.writing_since = now
         elif now - stream.writing_since >= self._stall_seconds:
             waiting = stream.outbox.bytes_waiting
-            _log.warning(
-                "set=%s stream=%d event=client_stalled bytes=%d", stream.set_name, stream.number, waiting
-            )
+            text = f"set={stream.set_name} stream={stream.number} bytes={waiting}"
+            self._refusals.seldom("client_stalled", text)
             stream.is_stalled = True
             writer.cancel()
 

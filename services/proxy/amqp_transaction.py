@@ -19,10 +19,12 @@ from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.runtime.limit_log import LimitLog
 from services.proxy.nodes import Target
 from services.proxy.steps import in_steps
 
-_log = logging.getLogger("lockstep.proxy")
+_failures = LimitLog(logging.getLogger("lockstep.proxy"))
+"""Of all transactions of the worker."""
 
 Place = tuple[SetSession, CommandBatches]
 
@@ -215,7 +217,7 @@ class AmqpTransaction:
                 self._broken(error)
                 if isinstance(error, AssertionError) or not isinstance(error, Exception):
                     raise
-                _log.exception("transaction=%s event=step_failed", self.name.hex())
+                _failures.seldom("step_failed", f"transaction={self.name.hex()}", error=error)
 
     def _broken(self, error: BaseException) -> Rejected:
         """A step raised what does not say how much of it was done: it can only be rolled back. Answers why."""
@@ -250,8 +252,8 @@ class AmqpTransaction:
         for act in at_end:
             try:
                 act(is_committed)
-            except Exception:  # Of one delivery; the others are to hear of the end, too.
-                _log.exception("transaction=%s event=end_not_told", self.name.hex())
+            except Exception as error:  # Of one delivery; the others are to hear of the end, too.
+                _failures.seldom("end_not_told", f"transaction={self.name.hex()}", error=error)
             yield
 
 

@@ -126,6 +126,7 @@ class ClientDeliveries:
             self.abort()
         self._left = [*self.sent, *self._owed]
         self.sent.clear()
+        self._owed.clear()
         return left
 
     def settle_left(self, has_transport: bool) -> Iterator[None]:
@@ -140,7 +141,7 @@ class ClientDeliveries:
     @property
     def unsettled(self) -> int:
         """How many deliveries of the link the engine has that are not settled."""
-        return len(self.sent) + len(self._owed) + self._settles_begun
+        return len(self.sent) + len(self._owed) + len(self._left) + self._settles_begun
 
     # --- one that is begun ---
 

@@ -7,7 +7,6 @@ the client is not read. So does what its end takes, which comes behind all that 
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
@@ -44,8 +43,6 @@ from services.proxy.settings import ProxyLimits
 from services.proxy.steps import Work, go_on
 from services.proxy.surroundings import Surroundings, Wire
 from services.proxy.termini import symbols_in
-
-_log = logging.getLogger("lockstep.proxy")
 
 TICK_SECONDS_MIN, TICK_SECONDS_MAX = 0.02, 1.0
 """Between two looks at the idle time-outs."""
@@ -111,7 +108,6 @@ class AmqpConnection:
             Event.LINK_REMOTE_DETACH: self._links.link_closed,
             Event.LINK_REMOTE_CLOSE: self._links.link_closed,
         }
-        self._has_told_of_error = False
         worker.traffic.logins += 1
         self._tick()
 
@@ -345,17 +341,20 @@ class AmqpConnection:
             return None
 
     def _hear_reason(self, ended: Any) -> None:
-        """Why the client ends a link, a session or the connection: the first error that it tells of has a line."""
+        """Why the client ends a link, a session or the connection."""
         reason = ended.remote_condition
-        if reason is not None and not self._has_told_of_error:
-            self._has_told_of_error = True
+        if reason is not None:
             said = f"{reason.name}: {reason.description or ''}"[:_REASON_CHARACTERS_MAX]
-            _log.warning("peer=%s event=client_error of=%s %s", self.peer, type(ended).__name__.lower(), said)
+            self._tell("client_error", f"of={type(ended).__name__.lower()} {said}")
 
     def unreadable(self, error: BaseException) -> None:
         """The client has sent a field that cannot be read."""
-        _log.warning("peer=%s event=unreadable error=%r", self.peer, error)
+        self._tell("unreadable", f"error={error!r}")
         self.close(Condition(DECODE_ERROR, "a field that has no value of its type"))
+
+    def _tell(self, event: str, text: str, error: BaseException | None = None) -> None:
+        """For the log: what any client can cause."""
+        self._worker.refusals.seldom(event, f"peer={self.peer} {text}", error=error)
 
     def _refused(self, limit: str, text: str) -> None:
         self._owner.refused(limit, text)
@@ -372,10 +371,10 @@ class AmqpConnection:
         try:
             await work
         except LockstepError as error:
-            _log.warning("peer=%s event=work_failed error=%s", self.peer, error)
+            self._tell("work_failed", f"error={error}")
         except Exception as error:
             # Whoever waits for what it was to answer would wait for ever.
-            _log.exception("peer=%s event=work_broke_off", self.peer)
+            self._tell("work_broke_off", "in doubt", error)
             self.close(Condition(CONNECTION_FORCED, "in doubt: an error of the proxy"), is_our_own=True)
             if isinstance(error, AssertionError):
                 raise

@@ -5,14 +5,12 @@ back.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.runtime.limit_log import LimitLog
 from services.proxy.core.addresses import container_claim
 from services.proxy.nodes import Nodes
-
-_log = logging.getLogger("lockstep.proxy")
 
 PAUSE_SECONDS = 0.2
 """Between two tries while another proxy's claim may be about to end."""
@@ -22,12 +20,17 @@ class Containers:
     """Lives as long as its worker. Whoever claims is known by his own object."""
 
     def __init__(
-        self, nodes: Nodes, wait_seconds: float, keep: Callable[["asyncio.Task[None]"], None]
+        self,
+        nodes: Nodes,
+        wait_seconds: float,
+        keep: Callable[["asyncio.Task[None]"], None],
+        log: LimitLog,
     ) -> None:
         """`wait_seconds`: how long a name is waited for whose proxy may have died."""
         self._nodes = nodes
         self._wait_seconds = wait_seconds
         self._keep = keep
+        self._log = log
         self._owners: dict[str, object | None] = {}
         """None: its end is being told to the cluster."""
         self._claiming: set[str] = set()
@@ -77,6 +80,6 @@ class Containers:
         try:
             await self._nodes.delete_queue(container_claim(name))
         except LockstepError as error:
-            _log.warning("event=container_not_released container=%s error=%s", name, error)
+            self._log.seldom("container_not_released", f"container={name} error={error}")
         finally:
             del self._owners[name]

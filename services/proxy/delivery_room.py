@@ -16,8 +16,8 @@ class WorkerDeliveries:
 
 
 class DeliveryRoom:
-    """Of one connection, and lives as long as it. It has two: for messages that wait, and for the rest of those of which its
-    client has a part. These cannot go back, and others do not wait for them."""
+    """Of one connection, and lives as long as it. It has three: for messages that wait; for the rest of those of which its client
+    has a part, which cannot go back, and others do not wait for them; and for those that its client has not settled."""
 
     def __init__(self, shared: WorkerDeliveries, bytes_max: int) -> None:
         self.held = 0

@@ -60,6 +60,7 @@ _NEEDED = (
     "pn_link_flow",
     "pn_link_get_drain",
     "pn_link_is_sender",
+    "pn_link_queued",
     "pn_link_recv",
     "pn_link_send",
     "pn_link_session",
@@ -176,6 +177,11 @@ def has_unsent(link: Handle) -> bool:
 def is_sending(link: Handle) -> bool:
     """Whether a sending link has something that is not on the wire: a delivery that was made, or the beginning of one."""
     return lib.pn_link_is_sender(link) and (lib.pn_link_queued(link) > 0 or has_unsent(link))
+
+
+def unsent(link: Handle) -> int:
+    """Deliveries of a sending link that are made and not on the wire."""
+    return lib.pn_link_queued(link)  # type: ignore[no-any-return]
 
 
 def credit(link: Handle) -> int:

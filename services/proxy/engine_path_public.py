@@ -101,6 +101,11 @@ def is_sending(link: Handle) -> bool:
     return bool(link.is_sender) and (link.queued > 0 or has_unsent(link))
 
 
+def unsent(link: Handle) -> int:
+    """Deliveries of a sending link that are made and not on the wire."""
+    return int(link.queued)
+
+
 def credit(link: Handle) -> int:
     """Of a receiving link: what the peer may send; of a sending link: what may be sent. Less than nothing: the peer has taken
     back what the engine has used."""

@@ -43,13 +43,16 @@ from services.proxy.core.conditions import (
 from services.proxy.delivery_states import reject
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
-from services.proxy.input_room import MESSAGE_BYTES, InputRoom
+from services.proxy.input_room import InputRoom
 from services.proxy.nodes import Target
+from services.proxy.settings import MESSAGE_BYTES
 from services.proxy.steps import Work
 from services.proxy.traffic import End, Traffic, end_of
 
 _SHARED_REFUSALS = {ErrorCode.QUEUE_FULL, ErrorCode.TOO_LARGE, ErrorCode.INVALID_ARGUMENT}
 """Refusals of a batch that may be due to one of its messages."""
+PART_BYTES = 64
+"""What a part of an unfinished message takes beside its own bytes: it may have two."""
 _OVERHEAD = 64 * 1024
 """Of sections that are not counted as the message's own."""
 
@@ -106,8 +109,8 @@ class _Unrouted(NamedTuple):
     bytes: int
     address: str
     transaction: AmqpTransaction | None
-    posted: asyncio.Event
-    """It is, or never will be: its transaction does not end before."""
+    posted: asyncio.Event | None
+    """It is, or never will be: its transaction does not end before. None: it is in none."""
 
 
 class IncomingLink:
@@ -155,7 +158,8 @@ class IncomingLink:
                 waiting.transaction.fail(
                     Rejected(ErrorCode.ILLEGAL_STATE, f"a message to {waiting.address!r} lost its link")
                 )
-            waiting.posted.set()
+            if waiting.posted is not None:
+                waiting.posted.set()
         if is_lost:
             self._drop_waiting()
 
@@ -225,7 +229,7 @@ class IncomingLink:
     def _collect(self, data: bytes) -> bool:
         self._parts.append(data)
         self._parts_bytes += len(data)
-        if not self._owner.take_partial(len(data)):
+        if not self._owner.take_partial(len(data) + PART_BYTES):
             text = "too many bytes of unfinished messages"
         elif self._parts_bytes <= self._message_bytes_max + _OVERHEAD:
             return True
@@ -236,8 +240,8 @@ class IncomingLink:
         return False
 
     def _drop_parts(self) -> None:
-        if self._parts_bytes:
-            self._owner.take_partial(-self._parts_bytes)
+        if self._parts:
+            self._owner.take_partial(-self._parts_bytes - PART_BYTES * len(self._parts))
         self._parts = []
         self._parts_bytes = 0
 
@@ -278,7 +282,7 @@ class IncomingLink:
                 return
             target = self._owner.known_target(address)
             if self._waiting or target is None:
-                posted = asyncio.Event()
+                posted = asyncio.Event() if transaction is not None else None
                 self._wait(_Unrouted(delivery, message, size, address, transaction, posted))
                 return
         self._unanswered += 1
@@ -330,7 +334,7 @@ class IncomingLink:
     def _wait(self, unrouted: _Unrouted) -> None:
         self._unanswered += 1
         self._owner.input_room.take(unrouted.bytes + MESSAGE_BYTES)
-        if unrouted.transaction is not None:
+        if unrouted.transaction is not None and unrouted.posted is not None:
             unrouted.transaction.wait_for(unrouted.posted)
         self._waiting.append(unrouted)
         if len(self._waiting) == 1:
@@ -347,7 +351,8 @@ class IncomingLink:
         while self._waiting:
             delivery, message, size, _, transaction, event = self._waiting.popleft()
             self._owner.input_room.give_back(size + MESSAGE_BYTES)
-            posted.append(event)
+            if event is not None:
+                posted.append(event)
             if self._is_over:
                 delivery = None
             if isinstance(target, Rejected):

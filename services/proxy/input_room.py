@@ -9,9 +9,6 @@ gets one, if only that nobody can tell: so nobody waits for ever, nor for what h
 
 from typing import Protocol
 
-MESSAGE_BYTES = 512
-"""About what a message takes beside its own bytes."""
-
 
 class Wire(Protocol):
     """What carries the bytes of the connection."""

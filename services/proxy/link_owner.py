@@ -17,7 +17,7 @@ from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_words import Handle
 from services.proxy.input_room import InputRoom
 from services.proxy.nodes import Target
-from services.proxy.output_room import HeldUp, OutputRoom
+from services.proxy.output_room import OutputRoom, Sending
 from services.proxy.relay_targets import RelayTargets
 from services.proxy.security.identity import Identity
 from services.proxy.security.users import Action
@@ -60,6 +60,8 @@ class LinkOwner:
         self.deliveries = DeliveryRoom(worker.deliveries, waiting_bytes_max)
         self.rests = DeliveryRoom(worker.deliveries, waiting_bytes_max)
         """For the rest of big messages of which the client has a part."""
+        self.unsettled = DeliveryRoom(worker.unsettled, worker.settings.limits.unsettled_bytes_max)
+        """For those that the client has and has not settled."""
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
         self._connection = connection
         self._nodes = worker.nodes
@@ -89,6 +91,10 @@ class LinkOwner:
     def refused(self, limit: str, text: str) -> None:
         """A limit has refused this client something: it is in the log, too."""
         self._refusals.refused(limit, f"{text}, of container {self._connection.container!r}")
+
+    def tell(self, event: str, text: str) -> None:
+        """For the log: what any client can cause."""
+        self._refusals.seldom(event, f"{text} container={self._connection.container!r}")
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs something to its end, even if this connection ends before."""
@@ -122,11 +128,11 @@ class LinkOwner:
         """Bytes of messages that the engine may be given on a link."""
         return self._room.left(link)
 
-    def given(self, link: Handle, size: int) -> None:
+    def given(self, link: Sending, size: int) -> None:
         """The engine was given so many."""
         self._room.given(link, size)
 
-    def held_up(self, link: HeldUp) -> None:
+    def held_up(self, link: Sending) -> None:
         """There is no room for what it has to send: it is told when there may be."""
         self._room.hold_up(link)
 

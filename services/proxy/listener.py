@@ -4,7 +4,6 @@ Law: a client that takes nothing, says nothing or says too much costs its own co
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -14,8 +13,6 @@ from services.proxy.output_room import ALWAYS_BYTES
 from services.proxy.security.identity import Identity
 from services.proxy.security.sasl_layer import SaslLayer, SaslState
 from services.proxy.surroundings import Surroundings
-
-_log = logging.getLogger("lockstep.proxy")
 
 FAILED_LOGIN_SECONDS = 0.5
 """Before a connection whose login failed is closed: guessing takes longer, and the client reads why."""
@@ -109,7 +106,7 @@ class ClientSocket(asyncio.Protocol):
             self._begin(sasl.identity, rest)
         elif sasl.state is SaslState.FAILED:
             self._sasl = None
-            _log.warning("peer=%s event=login_failed reason=%s", self.peer, sasl.failure)
+            self._worker.refusals.seldom("login_failed", f"peer={self.peer} reason={sasl.failure}")
             asyncio.get_running_loop().call_later(FAILED_LOGIN_SECONDS, self.close)
 
     def _begin(self, identity: Identity, rest: bytes) -> None:
@@ -173,7 +170,7 @@ class ClientSocket(asyncio.Protocol):
 
     def fail(self, error: Exception) -> None:
         """A bug of ours."""
-        _log.exception("peer=%s event=connection_failed", self.peer, exc_info=error)
+        self._worker.refusals.seldom("connection_failed", f"peer={self.peer}", error=error)
         self.close_now()
 
     def close_now(self) -> None:

@@ -6,10 +6,10 @@ A big message goes to the engine in pieces, as there is room, and nothing else o
 before that is aborted (2.6.14), and goes back as if its client had it, unless that has said otherwise than that it accepts it.
 """
 
-import logging
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from proton import Link, Sender
@@ -26,10 +26,8 @@ from services.proxy.core.conditions import RESOURCE_DELETED, RESOURCE_LIMIT, Con
 from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode
-from services.proxy.settings import ProxyLimits
+from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
 from services.proxy.traffic import Traffic
-
-_log = logging.getLogger("lockstep.proxy")
 
 _BIG_BYTES = 256 * 1024
 """From this size on a body is not put together with what is before it, and the engine is given it in pieces of so much, each in
@@ -45,12 +43,15 @@ class Owner(client_deliveries.Owner, Protocol):
     traffic: Traffic
     deliveries: DeliveryRoom
     rests: DeliveryRoom
+    unsettled: DeliveryRoom
     deliveries_sent: int
 
     def room(self, link: Handle) -> int: ...
-    def given(self, link: Handle, size: int) -> None: ...
+    def given(self, link: "OutgoingLink", size: int) -> None: ...
     def held_up(self, link: "OutgoingLink") -> None: ...
     def touched(self, link: "OutgoingLink") -> None: ...
+    def tell(self, event: str, text: str) -> None: ...
+    def refused(self, limit: str, text: str) -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
 
 
@@ -94,12 +95,24 @@ class OutgoingLink:
         self._owes_flow = False
         """The client waits to be told that it is drained of no credit. Where it had some, messages that used it up say so, and a
         flow behind them would be taken for the answer to the next drain."""
+        self._unsettled = 0
+        """Bytes of the room for what is not settled that are its own."""
         self._is_over = False
 
     @property
     def session(self) -> Handle:
         """That its link is in."""
         return path.session_of(self._handle)
+
+    @property
+    def unsent(self) -> int:
+        """How many messages the engine has of it that are not on the wire."""
+        return path.unsent(self._handle)
+
+    @property
+    def leaves_unsent(self) -> bool:
+        """Whether the engine keeps those behind its end: they are settled."""
+        return self._is_presettled
 
     # --- life ---
 
@@ -143,7 +156,11 @@ class OutgoingLink:
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
-        return self._handle, self._deliveries.settle_left
+        return self._handle, self._settle_left
+
+    def _settle_left(self, has_transport: bool) -> Iterator[None]:
+        yield from self._deliveries.settle_left(has_transport)
+        self._count_unsettled()
 
     def _take_waiting(self) -> dict[Epoch, list[QueuePosition]]:
         held: dict[Epoch, list[QueuePosition]] = {}
@@ -184,7 +201,7 @@ class OutgoingLink:
         missing = min(-surplus, self._most() - self._asked - len(self._waiting))
         if missing <= 0 or missing < self._asked:
             return
-        if self._owner.room(self._handle) > 0:
+        if self._room() > 0:
             self._grant(missing)
         else:
             self._owner.held_up(self)
@@ -228,8 +245,11 @@ class OutgoingLink:
         size, arrived = self._size, 0
         for message in messages:
             length = len(message.body) + len(message.properties)
+            if message.aside is not None:
+                length += len(message.aside.annotations)
             arrived += length
             size += (length - size) // 8
+        arrived += MESSAGE_BYTES * len(messages)
         self._size = max(size, 64)
         held = self._held
         gave = 0 if self._is_passing_by else self._pump()
@@ -238,6 +258,23 @@ class OutgoingLink:
             if self._is_passing_by or self._owner.deliveries.is_over:
                 self._pass_by(len(messages))
         self._balance()
+
+    def _room(self) -> int:
+        """Bytes of messages that the engine may be given now: none while its client has too much that it has not settled."""
+        if not self._is_presettled and self._owner.unsettled.is_full:
+            self._count_unsettled()
+            if self._owner.unsettled.is_full:
+                text = f"{self._owner.unsettled.held // MESSAGE_BYTES} deliveries are not settled"
+                self._owner.refused("unsettled_bytes_max", text)
+                return 0
+        return self._owner.room(self._handle)
+
+    def _count_unsettled(self) -> None:
+        """Of its deliveries those that its client has not settled have room of their own."""
+        held = MESSAGE_BYTES * self._deliveries.unsettled
+        if held != self._unsettled:
+            self._owner.unsettled.take(held - self._unsettled)
+            self._unsettled = held
 
     def _hold(self, size: int) -> None:
         """So many bytes of the connection's room are in use here."""
@@ -251,7 +288,7 @@ class OutgoingLink:
         """There is no room for all that waits: the last of it is as if it had not come. `count`: as many have just come."""
         room, passed = self._owner.deliveries, deque[tuple[Epoch, DeliveredMessage]]()
         while self._waiting and (len(passed) < count if self._is_passing_by else room.is_over):
-            length = len(self._waiting[-1][1].body) + len(self._waiting[-1][1].properties)
+            length = _bytes_of(self._waiting[-1][1])
             if not self._is_passing_by and room.held <= length:
                 break  # It is all that its connection has.
             passed.appendleft(self._waiting.pop())
@@ -356,7 +393,7 @@ class OutgoingLink:
         most = self._message_bytes_max
         accepted: dict[Epoch, list[QueuePosition]] = {}
         too_large: dict[Epoch, list[QueuePosition]] = {}
-        room, sent, tag, gave = self._owner.room(handle), deliveries.sent, self._next_tag, 0
+        room, sent, tag, gave = self._room(), deliveries.sent, self._next_tag, 0
         last: DeliveredMessage | None = None
         while count > 0 and gave < room:
             epoch, message = waiting.popleft()
@@ -381,7 +418,7 @@ class OutgoingLink:
                 count = min(count, len(waiting))
                 last = message
                 continue
-            gave += length
+            gave += length + MESSAGE_BYTES
             tag += 1
             if is_big:
                 delivery = deliveries.begun = path.begin(handle, b"%d" % tag, data)
@@ -408,7 +445,9 @@ class OutgoingLink:
         if too_large:
             self._leave_to_others(too_large)
         if gave:
-            self._owner.given(handle, gave - len(self._rest))
+            if not is_settled:
+                self._count_unsettled()
+            self._owner.given(self, gave - len(self._rest))
             self._owner.wrote()
         return gave
 
@@ -417,7 +456,7 @@ class OutgoingLink:
         count = min(len(self._rest), _BIG_BYTES, self._owner.room(self._handle))
         if count > 0:
             path.go_on(self._handle, self._rest[:count])
-            self._owner.given(self._handle, count)
+            self._owner.given(self, count)
             self._leave(self._rest[count:])
             self._owner.wrote()
         if self._rest:
@@ -443,8 +482,9 @@ class OutgoingLink:
 
     def _leave_to_others(self, too_large: dict[Epoch, list[QueuePosition]]) -> None:
         """Messages that its client must not be sent (2.7.3) stay in the queue, and it is not offered them again."""
-        text = "event=too_large_for_client queue=%s messages=%d client_takes=%d"
-        _log.warning(text, self.source.queue, sum(map(len, too_large.values())), self._message_bytes_max)
+        count = sum(map(len, too_large.values()))
+        text = f"queue={self.source.queue} messages={count} client_takes={self._message_bytes_max}"
+        self._owner.tell("too_large_for_client", text)
         if self.source.is_browser:
             return
         for epoch, positions in too_large.items():
@@ -452,6 +492,7 @@ class OutgoingLink:
 
     def give_back_late(self, now: float) -> None:
         """Gives back what has waited for its client for too long."""
+        self._count_unsettled()
         if not self._waiting or now - self._waiting_since < self._limits.hold_seconds:
             return
         waiting = self._take_waiting()
@@ -489,3 +530,9 @@ class OutgoingLink:
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""
         self._deliveries.flush()
+        self._count_unsettled()
+
+
+def _bytes_of(message: DeliveredMessage) -> int:
+    """What it counts while it waits."""
+    return MESSAGE_BYTES + len(message.body) + len(message.properties) + len(message.annotations)

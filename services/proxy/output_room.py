@@ -12,7 +12,7 @@ from typing import Protocol
 
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
-from services.proxy.settings import ProxyLimits
+from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
 from services.proxy.steps import go_on
 
 ALWAYS_BYTES = 64 * 1024
@@ -26,11 +26,15 @@ class Wire(Protocol):
     def waiting_bytes(self) -> int: ...
 
 
-class HeldUp(Protocol):
+class Sending(Protocol):
     """A link that has something to send."""
 
     @property
     def session(self) -> Handle: ...
+    @property
+    def unsent(self) -> int: ...
+    @property
+    def leaves_unsent(self) -> bool: ...
     def resume(self) -> None: ...
 
 
@@ -59,8 +63,12 @@ class OutputRoom:
         """Those of them that wait for the socket."""
         self._sessions: dict[Handle, int] = {}
         """The others, by the sessions that have any: the client's window is closed, or the engine was not asked for output."""
-        self._held_up: dict[HeldUp, None] = {}
-        self._to_tell: dict[HeldUp, None] = {}
+        self._links: dict[Handle, dict[Sending, None]] = {}
+        """Of these sessions, those whose messages they may be."""
+        self._left: dict[Handle, int] = {}
+        """Of these sessions, how many messages links have left that are gone: they stay until nothing is unsent."""
+        self._held_up: dict[Sending, None] = {}
+        self._to_tell: dict[Sending, None] = {}
         """Those of them that are told now, as many in a step as there is time for."""
         self._is_closed = False
 
@@ -70,7 +78,8 @@ class OutputRoom:
 
     def release(self) -> None:
         """Behind `close`: the engine and the wire are gone, with all that they had."""
-        self._sessions.clear()
+        for table in self._sessions, self._links, self._left:
+            table.clear()
         self._hold(0)
 
     def left(self, link: Handle) -> int:
@@ -91,15 +100,22 @@ class OutputRoom:
             self._refused(limit, f"{held} bytes of messages are sent to a client and not taken")
         return room
 
-    def given(self, link: Handle, size: int) -> None:
-        """The engine was given so many bytes of messages on a link."""
-        session = path.session_of(link)
-        self._sessions[session] = self._sessions.get(session, 0) + size
+    def given(self, link: Sending, size: int) -> None:
+        """The engine was given so many bytes of messages on a link, those included that they count."""
+        session = link.session
+        if session in self._sessions:
+            self._sessions[session] += size
+            self._links[session][link] = None
+        else:
+            self._sessions[session] = size
+            self._links[session] = {link: None}
         self._hold(self.held + size)
 
     def forget_session(self, session: Handle) -> None:
         """It ends now, with all that the engine has for it."""
         self._hold(self.held - self._sessions.pop(session, 0))
+        self._links.pop(session, None)
+        self._left.pop(session, None)
 
     def left_behind(self, sending: Callable[[], Collection[Handle]]) -> int:
         """Bytes that will never be sent, if they alone leave a link no room: what the engine was given as settled, and had not
@@ -125,8 +141,13 @@ class OutputRoom:
         """At what was taken meanwhile."""
         self._waiting = held = self._wire.waiting_bytes()
         if self._sessions:
-            unsent = {session: path.unsent_bytes(session) for session in self._sessions}
-            self._sessions = {session: size for session, size in unsent.items() if size}
+            for session in list(self._sessions):
+                if size := path.unsent_bytes(session):
+                    messages = sum(link.unsent for link in self._links[session]) + self._left.get(session, 0)
+                    self._sessions[session] = size + MESSAGE_BYTES * messages
+                else:
+                    del self._sessions[session], self._links[session]
+                    self._left.pop(session, None)
             held += sum(self._sessions.values())
         self._hold(held)
 
@@ -134,12 +155,17 @@ class OutputRoom:
         self._shared.left += self.held - size
         self.held = size
 
-    def hold_up(self, link: HeldUp) -> None:
+    def hold_up(self, link: Sending) -> None:
         """There is no room for what it has to send: it is told when there may be."""
         self._held_up[link] = None
 
-    def forget(self, link: HeldUp) -> None:
-        """It is gone."""
+    def forget(self, link: Sending) -> None:
+        """It is gone, and with it what it has not sent, unless it leaves that."""
+        session = link.session
+        if link in self._links.get(session, ()):
+            del self._links[session][link]
+            if link.leaves_unsent:
+                self._left[session] = self._left.get(session, 0) + link.unsent
         self._held_up.pop(link, None)
         self._to_tell.pop(link, None)
 

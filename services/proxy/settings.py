@@ -9,6 +9,11 @@ from lockstep.runtime.well_known_ports import AMQP_PORT
 from services.proxy.security.settings import SecuritySettings, add_security_arguments, security_of
 
 LISTEN = f"127.0.0.1:{AMQP_PORT}"
+MESSAGE_BYTES = 800
+"""What a message counts in each limit of bytes that wait here, beside its own, which its sender chooses: what the proxy and its
+engine keep of it, whatever its length. Measured, with contents of some bytes: 840 of one that came from a client and is not
+answered (about 600 of them the engine's), 820 of one that its client has and has not settled, 770 of one that is sent and not
+taken, 310 of one that waits for credit."""
 START_SECONDS = 15.0
 """Whoever has typed a wrong address hears of it soon. Who is started again later each time is better told to wait by itself."""
 
@@ -47,7 +52,7 @@ class ProxyLimits:
     message_bytes_max: int = 32 * 1024 * 1024
     """As the brokers have it; told in each attach."""
     partial_bytes_max: int = 64 * 1024 * 1024
-    """Of messages that a connection has sent parts of: two of the largest."""
+    """Of messages that a connection has sent parts of: two of the largest. Each part counts `PART_BYTES` more."""
     unanswered_bytes_max: int = 128 * 1024 * 1024
     """Of one worker: messages of all its clients that the brokers have not answered, as when a set has no primary. A connection
     that holds more of that than is left is not read. One alone has half of it, as much as a session of the SDK."""
@@ -68,6 +73,10 @@ class ProxyLimits:
     """The same over all sessions of a connection: a session has no more of it than it leaves."""
     outputs_bytes_max: int = 256 * 1024 * 1024
     """The same of all connections of one worker: a connection has no more of it than it leaves, but 64 KiB in any case."""
+    unsettled_bytes_max: int = 512 * 1024 * 1024
+    """Of one worker: what clients have and have not settled, by `MESSAGE_BYTES` each: no more of it is kept here. A connection
+    that has more of it than it leaves gets messages when it has settled some: one alone may have 335,000, three times as many as
+    one transaction takes."""
     hold_seconds: float = 5.0
     """Messages that a client has no credit or no room for any more go back to their queue after so long."""
     transactions_max: int = 200

@@ -39,6 +39,7 @@ class Surroundings(Protocol):
     traffic: Traffic
     input_room: WorkerRoom
     deliveries: WorkerDeliveries
+    unsettled: WorkerDeliveries
     outputs: WorkerOutput
     refusals: LimitLog
 

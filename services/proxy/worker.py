@@ -56,6 +56,7 @@ class Worker:
         self.traffic = Traffic()
         self.input_room = WorkerRoom(settings.limits.unanswered_bytes_max)
         self.deliveries = WorkerDeliveries(settings.limits.deliveries_bytes_max)
+        self.unsettled = WorkerDeliveries(settings.limits.unsettled_bytes_max)
         self.outputs = WorkerOutput(settings.limits.outputs_bytes_max)
         self.permissions: Permissions = AllowAll()
         self._users = users
@@ -73,7 +74,7 @@ class Worker:
         """Of those that are logged in."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
-        self.containers = Containers(self.nodes, CLAIM_SECONDS, self.keep)
+        self.containers = Containers(self.nodes, CLAIM_SECONDS, self.keep, self.refusals)
 
     async def start(self) -> None:
         """Raises `Rejected` (UNAVAILABLE) when no broker answers for `start_seconds`."""
@@ -133,8 +134,10 @@ class Worker:
         for connection in self.connections:
             try:
                 connection.give_back_late(now)
-            except Exception:  # Of one connection: the messages of the others do not wait because of it.
-                _log.exception("peer=%s event=not_given_back", connection.peer)
+            except (
+                Exception
+            ) as error:  # Of one connection: the messages of the others do not wait because of it.
+                self.refusals.seldom("not_given_back", f"peer={connection.peer}", error=error)
             yield
 
     # --- what sockets and connections ask for ---

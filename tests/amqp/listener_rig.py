@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from lockstep.runtime.limit_log import LimitLog
 from services.proxy.containers import Containers
 from services.proxy.engine import Engine
 from services.proxy.settings import ProxySettings
@@ -79,14 +80,30 @@ def _text(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
+class _EveryFailure(LimitLog):
+    """Also those for which the log has no line."""
+
+    def __init__(self, found: list[str]) -> None:
+        super().__init__(logging.getLogger("lockstep.proxy"))
+        self._found = found
+
+    def seldom(
+        self, event: str, text: str, *, level: int = logging.WARNING, error: BaseException | None = None
+    ) -> None:
+        if error is not None:
+            self._found.append(_text(error))
+        super().seldom(event, text, level=level, error=error)
+
+
 class ListenerRig:
     """One worker for all inputs; used from one event loop."""
 
     def __init__(self, settings: ProxySettings | None = None) -> None:
         self.found: list[str] = []
         self.worker = Worker(settings or ProxySettings(brokers=("127.0.0.1:1",)), None)
+        self.worker.refusals = _EveryFailure(self.found)
         self.worker.nodes = stub_nodes()
-        self.worker.containers = Containers(self.worker.nodes, 0.0, self.worker.keep)
+        self.worker.containers = Containers(self.worker.nodes, 0.0, self.worker.keep, self.worker.refusals)
         self._noted = _Noted(self.found)
         logging.getLogger("lockstep.proxy").addHandler(self._noted)
         asyncio.get_running_loop().set_exception_handler(self._note)

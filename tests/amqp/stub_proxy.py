@@ -26,7 +26,7 @@ async def serving(
     """Without a `session` of its own every node is there and all that is asked for happens."""
     worker = Worker(ProxySettings(brokers=("127.0.0.1:1",), limits=limits or ProxyLimits()), None)
     worker.nodes = stub_nodes(session)
-    worker.containers = Containers(worker.nodes, 0.0, worker.keep)
+    worker.containers = Containers(worker.nodes, 0.0, worker.keep, worker.refusals)
     server = await asyncio.get_running_loop().create_server(lambda: worker.socket(None), "127.0.0.1", 0)
     try:
         port = server.sockets[0].getsockname()[1]

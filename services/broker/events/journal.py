@@ -10,6 +10,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.runtime.channels import Channels
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.status import error_from
 from lockstep.runtime.wire import parse_answer
 from lockstep.wire.v1 import store_pb2 as pb
@@ -20,7 +21,7 @@ READ_SECONDS = 10.0
 PIECE_BYTES = 1024 * 1024
 """Of frames in one call: readers of a store take turns."""
 
-_log = logging.getLogger("lockstep.events")
+_failures = LimitLog(logging.getLogger("lockstep.events"))
 
 
 class JournalReader:
@@ -78,5 +79,5 @@ class JournalReader:
     def _no_frame(self, set_name: SetName, after: LogIndex, why: str) -> Rejected:
         """Of what the store gives behind that index."""
         text = f"set {set_name}: behind index {after} the store at {self._address} has no frame that can be read: {why}"
-        _log.warning("set=%s index=%d event=bad_frame %s", set_name, after, text)
+        _failures.seldom("bad_frame", text)
         return Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, index=after)

@@ -52,6 +52,28 @@ def test_a_line_counts_the_refusals_that_had_none(
     ]
 
 
+def test_what_anybody_can_cause_has_one_line_a_minute_with_its_count(
+    log: LimitLog, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(1_000):
+        log.seldom("client_error", "peer=one")
+    log.refused("client_error", "a limit of that name")
+    clock.now += LINE_SECONDS
+    log.seldom("client_error", "peer=another")
+    assert caplog.messages == [
+        "event=client_error times=1 peer=one",
+        "event=limit_reached limit=client_error refusals=1 a limit of that name",
+        "event=client_error times=1000 peer=another",
+    ]
+
+
+def test_each_type_of_error_is_told_with_its_stack(log: LimitLog, caplog: pytest.LogCaptureFixture) -> None:
+    for error in ValueError("one"), ValueError("another"), KeyError("third"):
+        log.seldom("call_failed", "in a handler", error=error)
+    told = [record.exc_info[1] for record in caplog.records if record.exc_info is not None]
+    assert list(map(repr, told)) == ["ValueError('one')", "KeyError('third')"]
+
+
 def test_each_limit_has_lines_of_its_own(log: LimitLog, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         log.refused("calls_max", "here")

@@ -133,6 +133,8 @@ class Rig:
         self.returning = Returning()
         self.deliveries = deliveries or DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
         self.rests = DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
+        self.unsettled = DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
+        self.refusals: list[str] = []
         self.is_read = True
         """The client takes what is written."""
         self.traffic = Traffic()
@@ -249,6 +251,9 @@ class Rig:
     def room(self, _: object) -> int:
         return 1 << 20 if self.is_read else 0
 
+    def refused(self, limit: str, text: str) -> None:
+        self.refusals.append(limit)
+
     def given(self, _: object, size: int) -> None:
         """`exchange` takes all of it."""
 
@@ -260,6 +265,9 @@ class Rig:
 
     def touched(self, link: OutgoingLink) -> None:
         """`exchange` flushes."""
+
+    def tell(self, event: str, text: str) -> None:
+        """Nobody reads the log."""
 
     def end_link(self, link: Link, condition: Condition) -> None:
         self.ended.append(condition)

@@ -1,11 +1,13 @@
 """Names of containers, while those who claim them come and go."""
 
 import asyncio
+import logging
 from typing import cast
 
 import pytest
 
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.runtime.limit_log import LimitLog
 from services.proxy.containers import PAUSE_SECONDS, Containers
 from services.proxy.nodes import Nodes
 
@@ -32,7 +34,8 @@ class Rig:
     def __init__(self, wait_seconds: float = 5.0) -> None:
         self.cluster = Cluster()
         self.tasks: list[asyncio.Task[None]] = []
-        self.containers = Containers(cast(Nodes, self.cluster), wait_seconds, self.tasks.append)
+        log = LimitLog(logging.getLogger("lockstep.proxy"))
+        self.containers = Containers(cast(Nodes, self.cluster), wait_seconds, self.tasks.append, log)
 
     async def asked(self, declares: int) -> asyncio.Future[None]:
         """So many declares have been asked for; the last one."""

@@ -7,13 +7,13 @@ import pytest
 from lockstep.core.commands import Disposition
 from lockstep.core.ids import Epoch
 from services.proxy.delivery_room import DeliveryRoom, WorkerDeliveries
-from services.proxy.settings import ProxyLimits
+from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
 from tests.unit.services.proxy.outgoing_rig import EPOCH, Rig
 
 KIB = 1024
 BODY = b"x" * 200
-LENGTH = len(BODY) + 9
-"""With what `properties` hold."""
+LENGTH = len(BODY) + 9 + MESSAGE_BYTES
+"""With what `properties` hold, and what each message counts."""
 
 
 def over(room: DeliveryRoom) -> bool:

@@ -6,15 +6,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from proton import Connection, Link, Sender
+from proton import Connection
+from proton import Link as ProtonLink
 
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_path import path
+from services.proxy.engine_words import Handle
 from services.proxy.listener import ClientSocket
 from services.proxy.output_room import ALWAYS_BYTES, OutputRoom, WorkerOutput
-from services.proxy.settings import ProxyLimits
+from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
 from tests.amqp.codec import performative, ubyte
 from tests.amqp.raw_client import RawClient, attach_receiver, begin, credit
 from tests.amqp.stub_brokers import EPOCH, StubSession, StubSet
@@ -43,6 +45,30 @@ class Wire:
         return self.waiting
 
 
+class Link:
+    """On a session of its own."""
+
+    leaves_unsent = False
+
+    def __init__(self, connection: Connection) -> None:
+        self.sender = connection.session().sender("s")
+
+    @property
+    def handle(self) -> Handle:
+        return path.handle_of(self.sender)
+
+    @property
+    def session(self) -> Handle:
+        return path.session_of(self.handle)
+
+    @property
+    def unsent(self) -> int:
+        return path.unsent(self.handle)
+
+    def resume(self) -> None:
+        """It is not held up."""
+
+
 class Client:
     """A connection with its room; its engine has no transport, so it keeps what it is given."""
 
@@ -52,16 +78,16 @@ class Client:
         self.room = OutputRoom(self.wire, worker, limits, lambda limit, _: self.refusals.append(limit))
         self._connection = Connection()
 
-    def link(self) -> Sender:
+    def link(self) -> Link:
         """On a session of its own."""
-        return self._connection.session().sender("s")
+        return Link(self._connection)
 
-    def fill(self, link: Sender) -> int:
-        """Sends all that there is room for; answers how much that was."""
-        filled, handle = 0, path.handle_of(link)
-        while (left := self.room.left(handle)) > 0:
-            path.send(handle, b"1", bytes(left), False)
-            self.room.given(handle, left)
+    def fill(self, link: Link) -> int:
+        """Sends all that there is room for, in one message; answers how much that was."""
+        filled = 0
+        while (left := self.room.left(link.handle)) > 0:
+            path.send(link.handle, b"1", bytes(max(left - MESSAGE_BYTES, 0)), False)
+            self.room.given(link, left)
             filled += left
         return filled
 
@@ -88,7 +114,7 @@ def test_a_connection_has_no_more_of_its_worker_s_room_than_it_leaves_but_some_i
 def test_what_waits_for_the_socket_counts_and_whoever_takes_it_goes_on() -> None:
     worker = WorkerOutput(0)
     client = Client(worker)
-    link = path.handle_of(client.link())
+    link = client.link().handle
     client.wire.waiting = ALWAYS_BYTES
     assert client.room.left(link) <= 0 and worker.left == -ALWAYS_BYTES
     client.wire.waiting = ALWAYS_BYTES - 1
@@ -102,7 +128,7 @@ def test_another_session_goes_on_beside_one_that_takes_nothing() -> None:
     client = Client(WorkerOutput(1 << 30))
     stalled, taking = client.link(), client.link()
     client.fill(stalled)
-    assert client.room.left(path.handle_of(taking)) == MIB // 2
+    assert client.room.left(taking.handle) == MIB // 2
 
 
 def test_the_room_is_free_when_a_session_ends_and_when_the_connection_does() -> None:
@@ -111,12 +137,12 @@ def test_the_room_is_free_when_a_session_ends_and_when_the_connection_does() -> 
     link, other = client.link(), client.link()
     client.fill(link)
     held = client.fill(other)
-    client.room.forget_session(path.handle_of(link.session))
+    client.room.forget_session(link.session)
     client.room.resume()
     assert client.room.held == held
     client.wire.waiting = 100
     client.room.close()
-    assert client.room.left(path.handle_of(other)) == 0
+    assert client.room.left(other.handle) == 0
     client.room.release()
     assert (client.room.held, worker.left) == (0, 1 << 30)
 
@@ -272,7 +298,7 @@ async def test_a_connection_ends_whose_room_is_taken_by_what_ended_links_have_le
 ) -> None:
     """Where that was settled at once, the engine has it until their session ends, and never sends it."""
     async with await RawClient.begun(proxy.address, incoming_window=0) as client:
-        await receive_and_leave(client, proxy, "r1", COUNT, Link.SND_SETTLED)
+        await receive_and_leave(client, proxy, "r1", COUNT, ProtonLink.SND_SETTLED)
         client.send(attach_receiver("r2", "queue"))
         await client.expect("attach")
         look(proxy)
@@ -288,7 +314,7 @@ async def test_a_connection_stays_while_a_link_sends_beside_what_ended_links_hav
     proxy: StubProxy,
 ) -> None:
     async with await RawClient.begun(proxy.address, incoming_window=0) as client:
-        await receive_and_leave(client, proxy, "r1", COUNT // 2, Link.SND_SETTLED)
+        await receive_and_leave(client, proxy, "r1", COUNT // 2, ProtonLink.SND_SETTLED)
         client.send(attach_receiver("r2", "queue"))
         await client.expect("attach")
         client.send(credit(0, COUNT, incoming_window=0))
@@ -306,7 +332,7 @@ async def test_a_connection_stays_while_a_link_sends_beside_what_ended_links_hav
 async def test_a_connection_stays_whose_other_session_is_held_up_by_its_own_window(proxy: StubProxy) -> None:
     """What a session has left behind does not concern another one that has room of its own."""
     async with await RawClient.begun(proxy.address, incoming_window=0) as client:
-        await receive_and_leave(client, proxy, "r1", COUNT, Link.SND_SETTLED)
+        await receive_and_leave(client, proxy, "r1", COUNT, ProtonLink.SND_SETTLED)
         await client.begin(1, incoming_window=0)
         client.send(attach_receiver("r2", "queue", 0, 1))
         await client.expect("attach")
@@ -322,7 +348,7 @@ async def test_what_a_link_has_not_sent_leaves_its_room_when_it_ends(proxy: Stub
     """Its messages were not settled yet."""
     async with await RawClient.begun(proxy.address, incoming_window=0) as client:
         for number in range(3):
-            await receive_and_leave(client, proxy, f"r{number}", COUNT, Link.SND_UNSETTLED)
+            await receive_and_leave(client, proxy, f"r{number}", COUNT, ProtonLink.SND_UNSETTLED)
             look(proxy)
         assert proxy.worker.outputs.left == LIMITS.outputs_bytes_max
         client.send(attach_receiver("last", "queue"), credit(0, COUNT, incoming_window=PLENTY))

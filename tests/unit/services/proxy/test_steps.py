@@ -359,7 +359,7 @@ async def test_a_wire_that_is_lost_while_its_links_end() -> None:
             super().release(name, owner)
 
     worker = client.rig.worker
-    worker.containers = Noting(worker.nodes, 0.0, worker.keep)
+    worker.containers = Noting(worker.nodes, 0.0, worker.keep, worker.refusals)
     await client.say(SENDERS)
     await client.until_done()
     connection = client.socket.connection
@@ -471,7 +471,8 @@ def test_a_client_is_read_when_nobody_has_enough_for_now() -> None:
 def test_links_that_wait_for_room_are_told_in_steps() -> None:
     class HeldUp:
         session = None
-
+        unsent = 0
+        leaves_unsent = False
         told = 0
 
         def resume(self) -> None:

@@ -1,0 +1,295 @@
+"""What waits in a proxy takes about as much memory as its limits say, however small the messages are.
+
+Memory is what Python has allocated (tracemalloc) and what the C library has, where the engine keeps deliveries.
+"""
+
+import asyncio
+import ctypes
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from lockstep.client.command_batches import Confirmation
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import QueuePosition
+from lockstep.core.server_messages import DeliveredMessage
+from services.proxy.settings import MESSAGE_BYTES, ProxyLimits, ProxySettings
+from services.proxy.worker import Worker
+from tests.amqp import codec
+from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, composite, performative
+from tests.amqp.listener_rig import FakeTransport, ListenerRig
+from tests.amqp.raw_client import attach_receiver, attach_sender, begin, credit
+from tests.amqp.stub_brokers import EPOCH, StubBatches, StubSession, StubSet, stub_nodes
+
+MIB = 1024 * 1024
+ROOM = 2 * MIB
+PLENTY = 1 << 40
+MANY = 1_000_000
+"""More than there is room for."""
+STEP = 100
+"""Messages at once."""
+SOME_BYTES = MIB // 4
+"""Of a connection itself, and of what allocators have for others."""
+
+
+class Unanswered(StubBatches):
+    """Answers nothing, and keeps it as brokers' sessions do."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[Sequence[Any], Confirmation]] = []
+
+    def publish(self, *given: Any) -> Confirmation:
+        confirmation: Confirmation = asyncio.get_running_loop().create_future()
+        self.kept.append((given[2], confirmation))
+        return confirmation
+
+
+class Feed(StubSet):
+    """Gives what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = 0
+        self.returned = 0
+
+    def consume(self, port: Any, *arguments: Any, **options: Any) -> int:
+        self.port = port
+        return super().consume(port, *arguments, **options)
+
+    def _deliver(self, consumer: int, count: int) -> None: ...
+
+    def give(self) -> None:
+        first = self.given + 1
+        self.given += STEP
+        section = b"\x00\x53\x70\x45\x00\x53\x75\xa0\x02"
+        self.port.deliver(
+            "queue",
+            EPOCH,
+            tuple(
+                DeliveredMessage(
+                    QueuePosition(1_000 + n), bytes(bytearray(section)), b"%2d" % (n % 100), 0, 0, True
+                )
+                for n in range(first, first + STEP)
+            ),
+        )
+
+
+class _Allocated(ctypes.Structure):
+    """`struct mallinfo2`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in [
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        ]
+    )
+
+
+_library = ctypes.CDLL(None)
+_library.mallinfo2.restype = _Allocated
+
+
+def memory() -> int:
+    """Bytes that are in use."""
+    gc.collect()
+    allocated = _library.mallinfo2()
+    noted = tracemalloc.get_tracemalloc_memory()
+    return tracemalloc.get_traced_memory()[0] - noted + int(allocated.uordblks) + int(allocated.hblkhd)
+
+
+class Client:
+    """One connection to the listener, without a socket."""
+
+    def __init__(self, limits: ProxyLimits, window: int) -> None:
+        self.session = StubSession()
+        self.batches = self.session.batches = Unanswered()
+        self.set = self.session.set = Feed()
+        rig = ListenerRig(ProxySettings(brokers=("127.0.0.1:1",), limits=limits))
+        rig.worker.nodes = stub_nodes(self.session)
+        self.worker: Worker = rig.worker
+        self.transport = FakeTransport()
+        self._socket = rig.worker.socket(None)
+        self.transport.protocol = self._socket
+        self._socket.connection_made(self.transport)
+        opened = performative("open", container_id="rooms")
+        login = SASL_HEADER + performative("sasl_init", mechanism=codec.Symbol("ANONYMOUS"))
+        self._window = window
+        self.say(login + AMQP_HEADER + opened + begin(incoming_window=window))
+
+    def say(self, data: bytes) -> None:
+        self._socket.data_received(data)
+
+    async def attach(self, link: bytes, count: int = 0) -> None:
+        """Attaches a link, and gives credit for so many messages."""
+        self.say(link)
+        for _ in range(30):
+            await asyncio.sleep(0)
+        if count:
+            self.say(credit(0, count, incoming_window=self._window))
+
+    async def leave(self) -> None:
+        self.transport.close()
+        while self.worker.connections or len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def traced() -> AsyncIterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def transfers(first: int) -> bytes:
+    return b"".join(
+        performative(
+            "transfer",
+            0,
+            codec.message(b"%2d" % (n % 100)),
+            handle=0,
+            delivery_id=n,
+            delivery_tag=codec.binary(b"%d" % n),
+        )
+        for n in range(first, first + STEP)
+    )
+
+
+async def test_messages_that_no_broker_answers(traced: None) -> None:
+    client = Client(ProxyLimits(link_credit=MANY, unanswered_bytes_max=2 * ROOM), MANY)
+    await client.attach(attach_sender("s", "queue", 0))
+    before, sent = memory(), 0
+    while client.transport.is_read:
+        client.say(transfers(sent))
+        sent += STEP
+        await asyncio.sleep(0)
+    assert memory() - before < 2 * ROOM + SOME_BYTES
+    assert sent > ROOM // MESSAGE_BYTES // 2
+    for _, confirmation in client.batches.kept:
+        confirmation.set_result(1)
+    await client.leave()
+
+
+UNLIMITED = dict.fromkeys(
+    (
+        "output_bytes_max",
+        "connection_output_bytes_max",
+        "outputs_bytes_max",
+        "waiting_bytes_max",
+        "deliveries_bytes_max",
+        "unsettled_bytes_max",
+    ),
+    PLENTY,
+)
+
+
+def is_held_up(client: Client) -> bool:
+    """Something waits that its client has credit for."""
+    return client.worker.traffic.messages_out < client.set.given
+
+
+def is_returned(client: Client) -> bool:
+    """Something that came went back."""
+    return len(client.worker.returning) > 0
+
+
+WAYS: dict[str, tuple[str, int, int, int, Callable[[Client], bool]]] = {
+    "that wait for credit": ("waiting_bytes_max", 0, MANY, 0, is_returned),
+    "that are sent and not taken": ("output_bytes_max", MANY, 0, 0, is_held_up),
+    "that are sent settled and not taken": ("output_bytes_max", MANY, 0, 1, is_held_up),
+    "that are taken and not settled": ("unsettled_bytes_max", MANY, MANY, 0, is_held_up),
+}
+"""Limit, credit, window of the session, snd-settle-mode, and what says that the limit is reached."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_messages(way: str, traced: None) -> None:
+    limit, count, window, mode, is_full = WAYS[way]
+    limits = ProxyLimits(delivery_credit_max=MANY, delivery_bytes_max=PLENTY, **{**UNLIMITED, limit: ROOM})
+    client = Client(limits, window)
+    await client.attach(attach_receiver("r", "queue", 0, snd_settle_mode=codec.ubyte(mode)), count)
+    before = memory()
+    while not is_full(client):
+        client.set.give()
+        await asyncio.sleep(0)
+        assert client.set.given < MANY, "there is no limit"
+    assert memory() - before < 2 * ROOM + SOME_BYTES
+    assert client.set.given > ROOM // MESSAGE_BYTES // 2
+    await client.leave()
+    for room in client.worker.outputs, client.worker.deliveries, client.worker.unsettled:
+        assert room.left in (PLENTY, ROOM), "it is free again"
+
+
+async def filled(mode: int = 0) -> Client:
+    """One that has as many messages that it has not settled as it may, and more that wait."""
+    limits = ProxyLimits(delivery_credit_max=MANY, delivery_bytes_max=PLENTY, unsettled_bytes_max=ROOM)
+    client = Client(limits, MANY)
+    await client.attach(attach_receiver("r", "queue", 0, snd_settle_mode=codec.ubyte(mode)), MANY)
+    while not is_held_up(client) and client.set.given < MANY // 100:
+        client.set.give()
+        await asyncio.sleep(0)
+    return client
+
+
+async def test_whoever_settles_some_is_sent_more(caplog: pytest.LogCaptureFixture) -> None:
+    client = await filled()
+    sent = client.worker.traffic.messages_out
+    assert ROOM // MESSAGE_BYTES // 2 <= sent <= ROOM // MESSAGE_BYTES // 2 + STEP
+    (line,) = [line for line in caplog.messages if "limit=unsettled_bytes_max " in line]
+    assert f"{sent} deliveries are not settled" in line
+    client.say(
+        performative(
+            "disposition", role=True, first=0, last=sent // 2, settled=True, state=composite("accepted")
+        )
+    )
+    await asyncio.sleep(0)
+    assert client.worker.traffic.messages_out == client.set.given
+    await client.leave()
+    assert client.worker.unsettled.left == ROOM
+
+
+async def test_what_is_sent_settled_needs_no_such_room() -> None:
+    client = await filled(mode=1)
+    assert not is_held_up(client) and client.worker.unsettled.left == ROOM
+    await client.leave()
+
+
+async def test_what_a_link_has_left_counts_until_its_client_has_detached_it() -> None:
+    """The engine keeps it until then."""
+    client = await filled()
+    left = client.worker.unsettled.left
+    client.set.port.stop(ErrorCode.NOT_FOUND, "it was deleted")
+    await asyncio.sleep(0)
+    assert client.worker.unsettled.left == left
+    client.say(performative("detach", handle=0, closed=True))
+    while client.worker.unsettled.left != ROOM:
+        await asyncio.sleep(0)
+    await client.leave()
+
+
+async def test_parts_of_messages_of_some_bytes_each(traced: None) -> None:
+    """As many as reads are, with nothing else in them."""
+    client = Client(ProxyLimits(partial_bytes_max=ROOM // 4), MANY)
+    await client.attach(attach_sender("s", "queue", 0))
+    (connection,) = client.worker.connections
+    part = performative(
+        "transfer", 0, b"no", handle=0, delivery_id=0, delivery_tag=codec.binary(b"0"), more=True
+    )
+    before = most = memory()
+    while connection.links:
+        for _ in range(STEP):
+            client.say(part)
+        most = max(most, memory())
+    assert most - before < ROOM // 2 + SOME_BYTES
+    await client.leave()
