@@ -31,6 +31,8 @@ _UNSAYABLE = ErrorCode.INVALID_ARGUMENT, ErrorCode.TOO_LARGE
 _RETURNS = Disposition.RELEASE, Disposition.FAIL
 _NOT_TERMINAL = 0, StateCode.RECEIVED
 """No state, or one that is no outcome (3.4.1): it says nothing of what becomes of a delivery until that is settled."""
+DeliveryName = tuple[Epoch, QueuePosition]
+"""Of one queue's."""
 Settling = Callable[[bool], Iterator[None]]
 """Settles what a link that has ended has left, one by one. It is told whether the engine has a transport."""
 
@@ -89,7 +91,7 @@ class ClientDeliveries:
         self.consumer = 0
         """The link's number in the session, from its opening on."""
         self._owner = owner
-        self.sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
+        self.sent: dict[Handle, DeliveryName] = {}
         """Deliveries that the client has and that are not settled."""
         self._stale: dict[QueuePosition, Handle] = {}
         """Those of them that are void."""
@@ -105,43 +107,76 @@ class ClientDeliveries:
         """Acceptances of this turn inside transactions."""
         self._untold: dict[tuple[Epoch, QueuePosition], _Retired] = {}
         """All of transactions that the broker does not know of yet, and that are not void."""
+        self._rejected: dict[bytes, list[_Retired]] = {}
+        """Rejections inside transactions that are open: they are looked at together before the commit."""
         self.begun: Handle | None = None
         """A delivery of which the engine has not all: settled before, it would pass for the whole."""
         self._settles_begun = False
         """It is to be settled when the engine has all of it."""
-        self._left: list[Handle] = []
-        """Deliveries that were not settled when the link ended."""
+        self.left: list[DeliveryName] = []
+        """What the client had not settled when the link ended, the last first; void ones are among it. Taken by `take_left`."""
+        self._handles_left: list[Handle] = []
+        """Their deliveries, if any is void."""
+        self._stale_left: dict[QueuePosition, Handle] = {}
+        """Those that were void."""
+        self._reclaimed_left: set[QueuePosition] = set()
+        """What had come again."""
+        self._unsettled_left: dict[Handle, DeliveryName] = {}
+        """What the client had not settled when the link ended, and the engine has: to be settled one by one."""
         self._is_over = False
 
-    def end(self) -> dict[Epoch, list[QueuePosition]]:
-        """The link is gone: answers what its client has not settled and is not void, by the epochs of the deliveries. What is
-        begun is aborted."""
+    def end(self) -> None:
+        """The link is gone. What is begun is aborted.
+
+        This is one step, and there may be some hundred thousand deliveries: `take_left`, `forget_void` and `settle_left` do
+        the rest.
+        """
         self._is_over = True
-        self._owner.reclaims.forget(self.source.queue, (*self._stale, *self._reclaimed), self)
-        left: dict[Epoch, list[QueuePosition]] = {}
-        for delivery, (epoch, position) in self.sent.items():
-            if self._stale.get(position) != delivery:
-                left.setdefault(epoch, []).append(position)
+        self.left = list(self.sent.values())
+        self.left.reverse()
+        self._stale_left = self._stale
+        if self._stale:
+            self._handles_left = list(self.sent)
+            self._handles_left.reverse()
+        self._reclaimed_left = self._reclaimed
+        self._stale, self._reclaimed = {}, set()
         if self.begun is not None:
             self.abort()
-        self._left = [*self.sent, *self._owed]
-        self.sent.clear()
-        self._owed.clear()
-        return left
+        self._unsettled_left, self.sent = self.sent, {}
+
+    def take_left(self, count: int) -> list[DeliveryName]:
+        """Behind `end`: the first of those that are `left`, but for what is void."""
+        names = self.left[: -count - 1 : -1]
+        del self.left[-count:]
+        if not self._stale_left:
+            return names
+        handles = self._handles_left[: -count - 1 : -1]
+        del self._handles_left[-count:]
+        stale = self._stale_left
+        return [name for handle, name in zip(handles, names, strict=True) if stale.get(name[1]) != handle]
+
+    def forget_void(self) -> Iterator[None]:
+        """Behind `end`: nobody expects any more that it has what comes again."""
+        for left in self._stale_left, self._reclaimed_left:
+            for part in in_commands(list(left)):
+                self._owner.reclaims.forget(self.source.queue, part, self)
+                yield
 
     def settle_left(self, has_transport: bool) -> Iterator[None]:
         """Behind `end`: settles one by one what the engine would else settle at once, when it frees the link. What it has of them
         and has not sent it lets go of, while it `has_transport`: else it keeps that until the session ends.
         """
         settle = path.abort if has_transport else path.settle
-        while self._left:
-            settle(self._left.pop())
-            yield
+        for left in self._unsettled_left, self._owed:
+            while left:
+                delivery, _ = left.popitem()
+                settle(delivery)
+                yield
 
     @property
     def unsettled(self) -> int:
         """How many deliveries of the link the engine has that are not settled."""
-        return len(self.sent) + len(self._owed) + len(self._left) + self._settles_begun
+        return len(self.sent) + len(self._owed) + len(self._unsettled_left) + self._settles_begun
 
     # --- one that is begun ---
 
@@ -285,11 +320,15 @@ class ClientDeliveries:
         lost_sessions = self.source.session.lost_sessions
         if said.outcome == StateCode.REJECTED:
             # What is void goes out again: as whoever releases it wants, but not for whoever says that nobody is to get it.
-            found.before_commit(lambda: self._check([retired], lost_sessions))
+            rejected = self._rejected.setdefault(said.transaction, [])
+            if not rejected:
+                found.before_commit(lambda: self._check(rejected, lost_sessions))
+            rejected.append(retired)
 
         excluded_consumer = self.consumer if said.is_undeliverable else 0
 
         def end(is_committed: bool) -> None:
+            self._rejected.pop(said.transaction, None)
             known = self._tell([retired])
             # Once the session is lost the next one may hold it for another client; a link that is over does not hear of that.
             if known and self.source.session.lost_sessions == lost_sessions:

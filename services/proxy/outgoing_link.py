@@ -6,11 +6,12 @@ A big message goes to the engine in pieces, as there is room, and nothing else o
 before that is aborted (2.6.14), and goes back as if its client had it, unless that has said otherwise than that it accepts it.
 """
 
+import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Protocol
 
 from proton import Link, Sender
 
@@ -21,12 +22,13 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import client_deliveries
-from services.proxy.client_deliveries import ClientDeliveries, Settling, Source
+from services.proxy.client_deliveries import ClientDeliveries, DeliveryName, Settling, Source
 from services.proxy.core.conditions import RESOURCE_DELETED, RESOURCE_LIMIT, Condition, condition_of_code
 from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
+from services.proxy.steps import go_on, in_steps
 from services.proxy.traffic import Traffic
 
 _BIG_BYTES = 256 * 1024
@@ -34,6 +36,8 @@ _BIG_BYTES = 256 * 1024
 another step."""
 _SIZE_FIRST = 512 * 1024
 """Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
+RETURNED_AT_ONCE = 2_000
+"""Deliveries that a link which ends gives back between two places where a step may end: a millisecond's work."""
 _NOTHING = memoryview(b"")
 
 
@@ -53,6 +57,7 @@ class Owner(client_deliveries.Owner, Protocol):
     def tell(self, event: str, text: str) -> None: ...
     def refused(self, limit: str, text: str) -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
+    def run(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
 class OutgoingLink:
@@ -98,6 +103,8 @@ class OutgoingLink:
         self._unsettled = 0
         """Bytes of the room for what is not settled that are its own."""
         self._is_over = False
+        self._lost_sessions = 0
+        """By then when it ended."""
 
     @property
     def session(self) -> Handle:
@@ -135,6 +142,7 @@ class OutgoingLink:
         if self._is_over:
             return
         self._is_over = True
+        self._lost_sessions = self.source.session.lost_sessions
         self.source.session.stop_consuming(self._consumer)
         begun = self._deliveries.begun
         if self._is_answered_early and path.remote_state(begun) != StateCode.ACCEPTED:
@@ -142,17 +150,15 @@ class OutgoingLink:
             self._deliveries.disposition(begun)
             self.flush()
         self._leave(_NOTHING)
-        sent = self._deliveries.end()
+        self._deliveries.end()
         waiting = self._take_waiting()
-        if self.source.is_browser:
+        is_short = len(self._deliveries.left) + len(waiting) <= RETURNED_AT_ONCE
+        work = self._return(waiting, is_lost)
+        if is_short and go_on(work):
             return
-        if is_lost:
-            # First: what was released before would overtake it.
-            self._give_all(sent, Disposition.FAIL)
-        else:
-            for epoch, positions in sent.items():
-                waiting[epoch] = [*positions, *waiting.get(epoch, ())]
-        self._give_all(waiting, Disposition.RELEASE)
+        is_back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner.returning.note(self.source.queue, is_back)
+        self._owner.run(_done_later(work, is_back))
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
@@ -162,13 +168,38 @@ class OutgoingLink:
         yield from self._deliveries.settle_left(has_transport)
         self._count_unsettled()
 
-    def _take_waiting(self) -> dict[Epoch, list[QueuePosition]]:
-        held: dict[Epoch, list[QueuePosition]] = {}
-        for epoch, message in self._waiting:
-            held.setdefault(epoch, []).append(message.position)
+    def _return(self, waiting: list[DeliveryName], is_lost: bool) -> Iterator[None]:
+        """Gives back what the link has left, in steps. `waiting`: what its client has not got."""
+        session = self.source.session
+        for names, disposition in self._left(waiting, is_lost):
+            # Once the session is lost the next one may hold it, by the same name, for another client.
+            if session.lost_sessions != self._lost_sessions:
+                break
+            if not self.source.is_browser:
+                self._give_all(_by_epoch(names), disposition)
+            yield
+        yield from self._deliveries.forget_void()
+
+    def _left(
+        self, waiting: list[DeliveryName], is_lost: bool
+    ) -> Iterator[tuple[Sequence[DeliveryName], int]]:
+        """What goes back in one go, and how, one behind the other."""
+        deliveries = self._deliveries
+        # First what its client has: what was released before would overtake it.
+        while deliveries.left:
+            names = deliveries.take_left(RETURNED_AT_ONCE)
+            if not is_lost and not deliveries.left:
+                names += waiting[:RETURNED_AT_ONCE]
+                waiting = waiting[RETURNED_AT_ONCE:]
+            yield names, Disposition.FAIL if is_lost else Disposition.RELEASE
+        for first in range(0, len(waiting), RETURNED_AT_ONCE):
+            yield waiting[first : first + RETURNED_AT_ONCE], Disposition.RELEASE
+
+    def _take_waiting(self) -> list[DeliveryName]:
+        taken = [(epoch, message.position) for epoch, message in self._waiting]
         self._waiting.clear()
         self._hold(0)
-        return held
+        return taken
 
     def _give_all(self, held: dict[Epoch, list[QueuePosition]], disposition: int) -> None:
         for epoch, positions in held.items():
@@ -299,10 +330,8 @@ class OutgoingLink:
             self._browse_again()
             return
         self._is_passing_by = True
-        returned: dict[Epoch, list[QueuePosition]] = {}
-        for epoch, message in passed:
-            returned.setdefault(epoch, []).append(message.position)
-        self._give_all(returned, Disposition.RELEASE)
+        returned = [(epoch, message.position) for epoch, message in passed]
+        self._give_all(_by_epoch(returned), Disposition.RELEASE)
         self._drain_broker()
 
     def _browse_again(self) -> None:
@@ -500,7 +529,7 @@ class OutgoingLink:
             # Copies: the broker shows them again when there is room for them.
             self._browse_again()
             return
-        self._give_all(waiting, Disposition.RELEASE)
+        self._give_all(_by_epoch(waiting), Disposition.RELEASE)
         self._balance()
 
     # --- outcomes ---
@@ -531,6 +560,21 @@ class OutgoingLink:
         """Tells the broker the outcomes of this turn."""
         self._deliveries.flush()
         self._count_unsettled()
+
+
+async def _done_later(work: Iterator[None], is_back: "asyncio.Future[None]") -> None:
+    """Whoever attaches to the queue waits for that."""
+    try:
+        await in_steps(work)
+    finally:
+        is_back.set_result(None)
+
+
+def _by_epoch(names: Sequence[DeliveryName]) -> dict[Epoch, list[QueuePosition]]:
+    found: dict[Epoch, list[QueuePosition]] = {}
+    for epoch, position in names:
+        found.setdefault(epoch, []).append(position)
+    return found
 
 
 def _bytes_of(message: DeliveredMessage) -> int:

@@ -1,7 +1,7 @@
 """A consumer's link on the real engine: its client is Proton's, its broker writes down what it is told."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 from cproton_ffi import lib
@@ -135,6 +135,7 @@ class Rig:
         self.rests = DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
         self.unsettled = DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
         self.refusals: list[str] = []
+        self.works_run: list[asyncio.Future[None]] = []
         self.is_read = True
         """The client takes what is written."""
         self.traffic = Traffic()
@@ -250,6 +251,9 @@ class Rig:
 
     def room(self, _: object) -> int:
         return 1 << 20 if self.is_read else 0
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self.works_run.append(asyncio.ensure_future(work))
 
     def refused(self, limit: str, text: str) -> None:
         self.refusals.append(limit)

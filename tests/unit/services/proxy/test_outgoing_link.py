@@ -9,8 +9,10 @@ from lockstep.client.command_batches import COMMAND_POSITIONS_MAX
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
+from services.proxy import steps
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_words import StateCode
+from services.proxy.outgoing_link import RETURNED_AT_ONCE
 from services.proxy.reclaiming import Reclaims
 from tests.unit.services.proxy.outgoing_rig import EPOCH, NAME, Rig, say_in_transaction
 
@@ -448,3 +450,43 @@ async def test_a_consumer_too_many_is_the_broker_s_limit_and_not_a_message_s_siz
     assert rig.link is not None
     rig.link.stop(ErrorCode.TOO_LARGE, "a session has at most 2 consumers")
     assert [condition.name for condition in rig.ended] == [RESOURCE_LIMIT]
+
+
+async def test_what_is_left_does_not_go_back_once_its_session_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next one may hold it, by the same name, for another client."""
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
+    count = 5 * RETURNED_AT_ONCE
+    rig = Rig(credit=count)
+    assert rig.link is not None
+    rig.deliver_again(EPOCH, *range(1, count + 1))
+    rig.link.end(is_lost=True)
+    assert len(rig.returning) == 1, "whoever attaches waits"
+    while not rig.broker.settled:
+        await asyncio.sleep(0)
+    given = sum(len(positions) for positions, _ in rig.broker.settled)
+    assert 0 < given <= 2 * RETURNED_AT_ONCE, "the rest goes in later turns"
+    rig.broker.lost_sessions += 1
+    await asyncio.gather(*rig.works_run)
+    assert sum(len(positions) for positions, _ in rig.broker.settled) == given
+    for confirmation in rig.broker.confirmations:
+        confirmation.set_result(1)
+    await asyncio.sleep(0)
+    assert not len(rig.returning)
+
+
+async def test_what_is_left_goes_back_in_order_and_nothing_of_it_is_expected_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
+    count = 5 * RETURNED_AT_ONCE
+    rig = Rig(credit=count)
+    assert rig.link is not None
+    rig.deliver_again(EPOCH, *range(1, count + 1))
+    rig.void(*range(1, count // 2 + 1))
+    rig.link.end(is_lost=False)
+    await asyncio.gather(*rig.works_run)
+    positions = [position for some, _ in rig.broker.settled for position in some]
+    assert positions == list(range(count // 2 + 1, count + 1))
+    assert not len(rig.reclaims)

@@ -16,6 +16,7 @@ from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, LoopWatch
 from services.proxy import steps
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import HANDLE_IN_USE
+from services.proxy.outgoing_link import RETURNED_AT_ONCE
 from services.proxy.output_room import OutputRoom, WorkerOutput
 from services.proxy.reading import Reading
 from services.proxy.settings import ProxyLimits, ProxySettings
@@ -309,6 +310,37 @@ async def test_deliveries_of_a_link_that_ends_are_settled_one_by_one(
     assert not client.rig.found
     if said:
         await client.leave()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [performative("detach", handle=0, closed=True), performative("end"), performative("close"), b""],
+    ids=["detach", "end", "close", "lost"],
+)
+async def test_what_a_link_has_left_goes_back_in_steps(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all of it before the queue has anything for whoever attaches behind that."""
+    count = 5 * RETURNED_AT_ONCE
+    client = await having(attach_receiver("r", "queue") + credit(0, count, incoming_window=WINDOW))
+    while client.session.set._left[1] > 10 * MANY - count:
+        await asyncio.sleep(0)
+    await client.until_done()
+    batches, returning = client.session.batches, client.rig.worker.returning
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
+    if said:
+        client.socket.data_received(said)
+    else:
+        client.socket.connection_lost(None)
+    most = before = batches.settled
+    while batches.settled < count:
+        assert len(returning) == 1 or not before, "an attach waits for it"
+        await asyncio.sleep(0)
+        most, before = max(most, batches.settled - before), batches.settled
+    assert most <= 2 * RETURNED_AT_ONCE
+    while len(returning):
+        await asyncio.sleep(0)
+    if said:
+        await client.leave()
+    assert not client.rig.found
 
 
 async def test_what_came_before_the_end_of_the_wire_is_taken_before_it() -> None:
