@@ -252,6 +252,7 @@ class AmqpConnection:
                 # What came of calls came before that flow.
                 yield from self._handle(engine.events())
             yield from self._handle(engine.feed(given), drains_nothing)
+            self._links.forget_acquiring()
             if data:
                 yield None
 

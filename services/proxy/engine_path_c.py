@@ -298,7 +298,8 @@ def remote_annotations(delivery: Handle) -> bytes:
 
 
 _known: dict[bytes, Transactional] = {}
-_KNOWN_MAX = 4096
+_KNOWN_MAX, _KNOWN_BYTES_MAX = 4096, 256
+"""How many are remembered, of all clients together, and of what size: one with annotations comes once."""
 
 
 def remote_transaction(delivery: Handle) -> Transactional:
@@ -314,9 +315,10 @@ def remote_transaction(delivery: Handle) -> Transactional:
             found = Transactional.from_fields(wrapped(delivery).remote.data)
         except UNREADABLE as error:
             raise ValueError(f"a malformed transactional state: {error}") from error
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        _known[encoded] = found
+        if count <= _KNOWN_BYTES_MAX:
+            if len(_known) >= _KNOWN_MAX:
+                _known.clear()
+            _known[encoded] = found
     return found
 
 

@@ -219,7 +219,7 @@ class Links:
                 ends = link in self._closed_early and asks_for_subscription(link)
                 if handle not in self._attached and not ends:
                     # Detached, or the connection ended, while it waited: nothing was made for it.
-                    self._closed_early.discard(link)
+                    self._abandon(link)
                     return
                 made = await self._attaching.attach(link)
         except LockstepError as error:
@@ -369,6 +369,11 @@ class Links:
                 self.end_link(link, _CANNOT_ACQUIRE)
                 return
         self._acquiring.add(name)
+
+    def forget_acquiring(self) -> None:
+        """The engine has heard of all links that the client has attached: what is of none that is being attached is of none."""
+        if self._acquiring:
+            self._acquiring &= {link.name for made, link in self._attached.values() if made is None}
 
     def _abandon(self, link: Link) -> None:
         """It is gone without an answer; what ends with it ends."""

@@ -17,6 +17,7 @@ from lockstep.client.set_session import SetSession
 from lockstep.core.commands import QueueOptions
 from lockstep.core.errors import ErrorCode, Rejected
 from services.proxy.core.addresses import (
+    NODE_CAPABILITIES,
     TEMPORARY_QUEUE,
     TEMPORARY_TOPIC,
     TEMPORARY_TOPICS_EXCHANGE,
@@ -32,6 +33,8 @@ SETS_SECONDS = 5.0
 """How old the list of sets may be by which a new node's set is chosen."""
 TARGETS_KEPT = 10_000
 """Addresses whose targets are remembered: a client may name any number."""
+REMEMBERED_CHARACTERS_MAX = 1_000
+"""Of an address that is remembered: with names and keys of 255 bytes none is longer that can be published to."""
 
 
 class Target(NamedTuple):
@@ -68,15 +71,17 @@ class Nodes:
 
     async def target(self, text: str, capabilities: frozenset[str] = frozenset()) -> Target:
         """Where messages to an address go. Raises `Rejected`: NOT_FOUND, UNAVAILABLE."""
+        capabilities &= NODE_CAPABILITIES
         known = self._targets.get((text, capabilities))
         if known is None:
             address = parse_address(text, capabilities)
             known = await self._find_target(address)
             # It may have been deleted meanwhile, and is not remembered then.
             self._check_not_ended(address)
-            if len(self._targets) >= TARGETS_KEPT:
-                self._targets.clear()
-            self._targets[text, capabilities] = known
+            if len(text) <= REMEMBERED_CHARACTERS_MAX:
+                if len(self._targets) >= TARGETS_KEPT:
+                    self._targets.clear()
+                self._targets[text, capabilities] = known
         return known
 
     def forget_target(self, target: Target) -> None:

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 
 from lockstep.core.errors import LockstepError, Rejected
-from services.proxy.nodes import TARGETS_KEPT, Nodes, Target
+from services.proxy.nodes import REMEMBERED_CHARACTERS_MAX, Nodes, Target
+
+ADDRESSES_KEPT = 1_000
+"""Of one connection: some hundred kilobytes."""
 
 
 class RelayTargets:
@@ -24,10 +27,12 @@ class RelayTargets:
         """The target, or why there is none."""
         try:
             self._check(text)
-            if len(self._addresses) >= TARGETS_KEPT:
-                self._addresses.clear()
-            self._addresses[text] = None
-            return await self._nodes.target(text)
+            target = await self._nodes.target(text)
+            if len(text) <= REMEMBERED_CHARACTERS_MAX:
+                if len(self._addresses) >= ADDRESSES_KEPT:
+                    self._addresses.clear()
+                self._addresses[text] = None
+            return target
         except Rejected as rejected:
             return rejected
         except LockstepError as error:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, ulong
 
-from services.proxy.core.addresses import QUEUE_CAPABILITIES, TOPIC_CAPABILITIES
+from services.proxy.core.addresses import NODE_CAPABILITIES
 from services.proxy.engine_words import UNREADABLE
 
 SELECTOR_NAMES = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004)
@@ -17,7 +17,6 @@ KEY_NAMES = (
     "apache.org:legacy-amqp-direct-binding:string",
     0x0000_468C_0000_0000,
 )
-_NODE_CAPABILITIES = QUEUE_CAPABILITIES | TOPIC_CAPABILITIES
 _DELETE_ON_CLOSE = ulong(0x2B)
 """Of a dynamic node: it ends with its link."""
 COORDINATOR_CAPABILITIES = Array(
@@ -124,7 +123,7 @@ def _say_node(ours: Terminus, address: str | None) -> None:
     ours.durability = Terminus.NONDURABLE
     ours.expiry_policy = Terminus.EXPIRE_WITH_LINK
     ours.timeout = 0
-    known = sorted(capabilities_of(ours) & _NODE_CAPABILITIES)
+    known = sorted(capabilities_of(ours) & NODE_CAPABILITIES)
     ours.capabilities.clear()
     if known:
         ours.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, known)))  # type: ignore[arg-type]

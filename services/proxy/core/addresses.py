@@ -32,6 +32,7 @@ _QUEUES_OF_PROXIES = TEMPORARY_QUEUE, SUBSCRIPTION_QUEUE, CONTAINER_CLAIM
 
 QUEUE_CAPABILITIES = frozenset({"queue", "temporary-queue"})
 TOPIC_CAPABILITIES = frozenset({"topic", "temporary-topic"})
+NODE_CAPABILITIES = QUEUE_CAPABILITIES | TOPIC_CAPABILITIES
 
 
 class NodeKind(Enum):
