@@ -3,7 +3,8 @@
 Law: the engine gets what came, in order, but for NUL in names of containers and links and in addresses, where it would cut
 them: they get U+0001 in its place, and whoever reads them refuses every control character. And the end of a session detaches
 its links one by one before it (2.5.2): the engine would free them all at once. What a client says of very many deliveries at
-once it hears of some at a time (2.7.6). Of transfers nothing is looked at but their first bytes, and of nearly all dispositions
+once it hears of some at a time (2.7.6), and of a long state no more than counts: it would keep a copy for each delivery, and what
+it takes to read it for ever. Of transfers nothing is looked at but their first bytes, and of nearly all dispositions
 little more. Nothing raises: of what is malformed the engine says so.
 """
 
@@ -38,6 +39,18 @@ dispositions, if they are what the next two say and a uint."""
 _SHORT_DISPOSITION, _RECEIVERS, _UINT = 0x005315C0, 0x4170, 0x70
 TOLD_AT_ONCE = 2_000
 """Deliveries of which the engine hears with one disposition: a millisecond's work."""
+_SHORT_FRAME_BYTES = 96
+"""Of a disposition: the state in it is none of those that are long."""
+_STATE_BYTES_MAX, _STATE_VALUES_MAX = 8 * 1024, 64
+"""Of a state that the engine hears of as it is: with as many annotations as a broker keeps. Each value takes some 75 bytes."""
+_LONG_BYTES = 256
+"""From this size on of a frame fewer deliveries are told at once, so that copies of its state take no more."""
+_MODIFIED, _TRANSACTIONAL = 0x27, 0x34
+_STATE_CODES = {b"amqp:modified:list": _MODIFIED, b"amqp:transactional-state:list": _TRANSACTIONAL}
+_HEAD_BYTES_MAX = 64
+"""Of the descriptor of a state, and of the id of a transaction."""
+_COMPOUND = LISTS | MAPS
+_ARRAYS = frozenset({0xE0, 0xF0})
 _SERIALS = 1 << 32
 """Numbers of deliveries; behind the last one comes 0."""
 _detach = Struct(">IBBH7sI").pack
@@ -47,12 +60,14 @@ _DETACH_BYTES = _HEADER_BYTES + len(_DETACHES) + 4
 _TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})
 _SETTLED = b"\x50\x01"
 """The snd-settle-mode `settled`: a ubyte, which has one encoding."""
+_NULL_BYTE = b"\x40"
 _TRUE, _TRUE_BYTE = b"\x41", b"\x56\x01"
 """The two encodings of true, as which a flow says that it drains."""
 _TXN_ID = b"txn-id"
 """Property of a flow by which a client acquires in a transaction (4.4.3)."""
-_RANGE_FIELDS, _ATTACH_FIELDS, _FLOW_FIELDS = 3, 7, 11
-"""How many of them are of interest: up to the last delivery, the target, and the properties."""
+_DISPOSITION_FIELDS, _ATTACH_FIELDS, _FLOW_FIELDS = 5, 7, 11
+"""How many of them are of interest: up to the state, the target, and the properties."""
+_STATE_FIELD = 4
 _PROPERTIES_MAX = 1_000
 """Of a flow, so that looking at one has an end."""
 _LOOKED_MAX = 16
@@ -131,7 +146,8 @@ class ClientFrames:
             if code == _DISPOSITION and at <= last_range:
                 head, role, first, constructor, end = look_at_range(data, at + _RANGE_AT)
                 is_passing = (
-                    role == _RECEIVERS
+                    size <= _SHORT_FRAME_BYTES
+                    and role == _RECEIVERS
                     and (0 <= end - first < TOLD_AT_ONCE if constructor == _UINT else constructor == NULL)
                     and head == _SHORT_DISPOSITION
                 )
@@ -260,12 +276,27 @@ class ClientFrames:
             self._presettled[pair] = name.replace("\0", "\1")
 
     def _divide(self, frame: bytes, values_at: int) -> None:
-        """A disposition in two, if it is of more deliveries of the client's than the engine is to hear of at once."""
+        """A disposition in two, if it is of more deliveries of the client's than the engine is to hear of at once; and one whose
+        state is too long with as much of that as counts."""
         count, _, end = members(frame, values_at, len(frame), LISTS)
-        fields = _fields(frame, values_at, end, _RANGE_FIELDS)
-        if len(fields) < _RANGE_FIELDS:
+        fields = _fields(frame, values_at, end, _DISPOSITION_FIELDS)
+        if len(fields) > _STATE_FIELD and len(frame) > _SHORT_FRAME_BYTES:
+            at = fields[_STATE_FIELD]
+            behind = skip(frame, at, end)
+            if behind - at > _STATE_BYTES_MAX or _values(frame, at, behind) > _STATE_VALUES_MAX:
+                values = count.to_bytes(4, "big") + frame[fields[0] : at] + _short_state(frame, at, behind)
+                values += frame[behind:end]
+                body = frame[4:values_at] + b"\xd0" + len(values).to_bytes(4, "big") + values
+                shorter = (4 + len(body)).to_bytes(4, "big") + body
+                self._divided = shorter, b""
+                self._divide(shorter, values_at)
+                return
+        if len(fields) < 3:
             return
-        role, first, last = fields
+        role, first, last = fields[:3]
+        at_once = (
+            TOLD_AT_ONCE if len(frame) <= _LONG_BYTES else max(TOLD_AT_ONCE * _LONG_BYTES // len(frame), 1)
+        )
         begin, stop = _uint(frame, first), _uint(frame, last)
         if decode(frame, role, end)[0] is not True or begin is None or stop is None:
             return
@@ -274,7 +305,7 @@ class ClientFrames:
             return  # It ends before it begins.
         # Nobody has more than came: the engine passes by what was never sent.
         behind = min(behind, self._sent())
-        if behind < TOLD_AT_ONCE:
+        if behind < at_once:
             return
         said = frame[skip(frame, last, end) : end]
 
@@ -284,9 +315,9 @@ class ClientFrames:
             body = frame[4:values_at] + b"\xd0" + len(values).to_bytes(4, "big") + values
             return (4 + len(body)).to_bytes(4, "big") + body
 
-        some = of(begin, begin + TOLD_AT_ONCE - 1)
+        some = of(begin, begin + at_once - 1)
         if len(some) <= self._frame_bytes_max:
-            self._divided = some, of(begin + TOLD_AT_ONCE, begin + behind)
+            self._divided = some, of(begin + at_once, begin + behind)
 
     def _flowed(self, frame: bytes, fields: list[int]) -> None:
         end = len(frame)
@@ -338,6 +369,49 @@ def _fields(frame: bytes, at: int, end: int, fields_max: int) -> list[int]:
         places.append(first)
         first = skip(frame, first, last)
     return places
+
+
+def _values(frame: bytes, at: int, end: int) -> int:
+    """How many values there are, those in lists and maps included; some more than may be, if they are more."""
+    found, left = 0, [(at, end)]
+    while left and found <= _STATE_VALUES_MAX:
+        at, end = left.pop()
+        while at < end and found <= _STATE_VALUES_MAX:
+            found += 1
+            constructor = frame[at]
+            if constructor == 0:
+                at += 1
+                continue
+            if constructor in _ARRAYS:
+                return _STATE_VALUES_MAX + 1
+            if constructor in _COMPOUND:
+                left.append(members(frame, at, end, _COMPOUND)[1:])
+            at = contents(frame, at, end)[1]
+    return found
+
+
+def _short_state(frame: bytes, at: int, end: int) -> bytes:
+    """The outcome in a state, and its transaction: nothing of what else it says."""
+    if frame[at] != 0:
+        return _NULL_BYTE
+    values_at = skip(frame, at + 1, end)
+    head = frame[at:values_at]
+    if len(head) > _HEAD_BYTES_MAX:
+        return _NULL_BYTE
+    descriptor = head[1:]
+    code = _STATE_CODES.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
+    if descriptor[:1] in (b"\x53", b"\x80"):
+        code = int.from_bytes(descriptor[1:], "big")
+    kept = []
+    if code in (_MODIFIED, _TRANSACTIONAL):
+        places = _fields(frame, values_at, end, 2)
+        kept = [frame[place : skip(frame, place, end)] for place in places]
+        if code == _TRANSACTIONAL and len(places) > 1:
+            kept[1] = _short_state(frame, places[1], end)
+        if any(len(one) > _HEAD_BYTES_MAX for one in kept[:1]) or sum(map(len, kept)) > 2 * _HEAD_BYTES_MAX:
+            return _NULL_BYTE
+    content = b"".join(kept)
+    return head + b"\xc0" + bytes([len(content) + 1, len(kept)]) + content
 
 
 def _first_field(frame: bytes, at: int) -> int | None:

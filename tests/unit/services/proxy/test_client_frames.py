@@ -322,3 +322,58 @@ def test_nobody_is_told_of_deliveries_that_were_never_sent() -> None:
     frames.look(codec.AMQP_HEADER)
     said = list(codec.frames(b"".join(parts_of(frames, disposition(0, SERIALS // 2 - 1)))))
     assert (len(said), said[-1]["last"]) == (4, 3 * TOLD_AT_ONCE)
+
+
+def said_of(state: bytes, first: int = 0, last: int | None = None, **fields: Any) -> bytes:
+    return performative("disposition", role=True, first=first, last=last, state=state, **fields)
+
+
+MANY_VALUES = codec.sequence(*[codec.NULL] * 500)
+FEW_VALUES = codec.string("x" * 2_000)
+
+
+@pytest.mark.parametrize("said", [MANY_VALUES, codec.string("x" * 10_000)], ids=["values", "bytes"])
+def test_of_a_long_state_the_engine_hears_the_outcome_and_its_transaction(said: bytes) -> None:
+    annotations = codec.mapping(codec.symbol("x-opt"), said)
+    modified = composite(
+        "modified", delivery_failed=True, undeliverable_here=True, message_annotations=annotations
+    )
+    inside = composite("transactional_state", txn_id=codec.binary(b"12345678"), outcome=modified)
+    long_id = composite("transactional_state", txn_id=codec.binary(b"1" * 10_000), outcome=modified)
+    short = composite("modified", delivery_failed=True, undeliverable_here=True)
+    expected = [
+        short,
+        composite("rejected"),
+        composite("transactional_state", txn_id=codec.binary(b"12345678"), outcome=short),
+        codec.NULL,
+    ]
+    states = [modified, composite("rejected", error=composite("error", description=said)), inside, long_id]
+    frames = ClientFrames(1 << 20, lambda: 1)
+    frames.look(codec.AMQP_HEADER)
+    for state, wanted in zip(states, expected, strict=True):
+        (frame,) = codec.frames(b"".join(parts_of(frames, said_of(state, settled=True))))
+        assert (frame["first"], frame["settled"]) == (0, True)
+        assert repr(frame["state"]) == repr(codec.decode(wanted)[0]), "and no more"
+
+
+def test_annotations_that_a_broker_keeps_are_heard_of_some_deliveries_at_a_time() -> None:
+    annotations = codec.mapping(codec.symbol("x-opt"), FEW_VALUES)
+    frame = said_of(composite("modified", message_annotations=annotations), 0, 999, settled=True)
+    frames = new_frames()
+    frames.look(codec.AMQP_HEADER)
+    parts = parts_of(frames, frame)
+    numbers = [(one["first"], one["last"]) for part in parts for one in codec.frames(part)]
+    assert [first for first, _ in numbers[1:]] == [last + 1 for _, last in numbers[:-1]]
+    assert numbers[0][0] == 0 and numbers[-1][1] == 999
+    assert all((last - first + 1) * len(frame) <= TOLD_AT_ONCE * 256 for first, last in numbers)
+    assert len(set(map(repr, (one["state"] for part in parts for one in codec.frames(part))))) == 1
+
+
+@pytest.mark.parametrize("cut", range(1, 200, 7))
+def test_a_long_state_that_is_cut_short_is_the_engine_s_business(cut: int) -> None:
+    """Its frame says that it is all of it."""
+    whole = said_of(composite("rejected", error=composite("error", description=FEW_VALUES)), 0, 3)
+    frame = (len(whole) - cut).to_bytes(4, "big") + whole[4:-cut]
+    frames = new_frames()
+    frames.look(codec.AMQP_HEADER)
+    assert b"".join(parts_of(frames, frame)) == frame

@@ -293,3 +293,33 @@ async def test_parts_of_messages_of_some_bytes_each(traced: None) -> None:
         most = max(most, memory())
     assert most - before < ROOM // 2 + SOME_BYTES
     await client.leave()
+
+
+DENSE = codec.sequence(*[codec.NULL] * 20_000)
+LONG = codec.string(50_000 * "x")
+SAID = {
+    "modified": lambda said: composite(
+        "modified", message_annotations=codec.mapping(codec.symbol("x-opt"), said)
+    ),
+    "rejected": lambda said: composite("rejected", error=composite("error", description=said)),
+    "unknown": lambda said: codec.described(codec.ulong(0x99), said),
+}
+
+
+@pytest.mark.parametrize("said", [DENSE, LONG], ids=["dense", "long"])
+@pytest.mark.parametrize("name", SAID)
+async def test_what_a_client_says_of_many_deliveries_at_once(name: str, said: bytes, traced: None) -> None:
+    """The engine would keep a copy for each."""
+    count = 10 * STEP
+    client = Client(ProxyLimits(), MANY)
+    await client.attach(attach_receiver("r", "queue"), count)
+    for _ in range(count // STEP):
+        client.set.give()
+        await asyncio.sleep(0)
+    assert client.worker.traffic.messages_out == count
+    before = memory()
+    client.say(performative("disposition", role=True, first=0, last=count - 1, state=SAID[name](said)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert memory() - before < 2 * MIB
+    await client.leave()
