@@ -13,6 +13,7 @@ from struct import Struct
 
 from lockstep.core.amqp.encodings import LISTS, MAPS, NULL, UINT, contents, decode, members, skip
 from lockstep.core.errors import Rejected
+from services.proxy.begun_room import LINK_BYTES, SESSION_BYTES, bytes_of
 
 _HEADER_BYTES = 8
 """Of the protocol, and of a frame."""
@@ -98,8 +99,9 @@ class ClientFrames:
         """(channel, handle) -> name, of links on which the client receives what is settled when it is sent."""
         self._acquiring: list[str] = []
         self._drains_nothing = False
-        self._handles: dict[int, dict[int, None]] = {}
-        """Of each channel: those on which the client has attached a link and not detached it, in the order of their attaches."""
+        self._handles: dict[int, dict[int, int]] = {}
+        """Of each channel: those on which the client has attached a link and not detached it, in the order of their attaches, and
+        what each link counts."""
         self._detaches = b""
         """Of the links of a session that ends: they come before that."""
         self._divided: tuple[bytes, bytes] | None = None
@@ -108,6 +110,10 @@ class ClientFrames:
         """A link was attached on the handle of another one, by which that is not known to the engine any more, or on none."""
         self.begun = 0
         """Sessions and links that the client has begun in all."""
+        self.begun_bytes = 0
+        """What those count in the room that are not ended, and the open."""
+        self._sessions: dict[int, int] = {}
+        """Of that, what each channel's session counts without its links."""
 
     def take_acquiring(self) -> list[str]:
         """Names of those links whose messages the client wants to acquire in a transaction, since the last time."""
@@ -227,6 +233,7 @@ class ClientFrames:
         channel = int.from_bytes(frame[6:8], "big")
         if code == _END:
             handles = self._handles.pop(channel, {})
+            self.begun_bytes -= sum(handles.values()) + self._sessions.pop(channel, 0)
             self._detaches = b"".join(
                 _detach(_DETACH_BYTES, 2, 0, channel, _DETACHES, handle) for handle in handles
             )
@@ -237,27 +244,33 @@ class ClientFrames:
             self._divide(frame, values_at)
             return []
         if code == _BEGIN:
+            size = bytes_of(len(frame), SESSION_BYTES)
+            self._sessions[channel] = self._sessions.get(channel, 0) + size
+            self.begun_bytes += size
             return []
         fields = _fields(frame, values_at, len(frame), _FLOW_FIELDS)
         if code == _DETACH:
             handle = _uint(frame, fields[0]) if fields else None
             if handle is not None and channel in self._handles:
-                self._handles[channel].pop(handle, None)
+                self.begun_bytes -= self._handles[channel].pop(handle, 0)
             return []
         if code == _OPEN:
+            self.begun_bytes += bytes_of(len(frame), 0)
             return _texts(frame, fields[:1])
         self._flowed(frame, fields)
         return []
 
     def _attached(self, channel: int, frame: bytes, values_at: int) -> list[tuple[int, int]]:
         is_lost, self.has_lost_handle = self.has_lost_handle, True
+        size = bytes_of(len(frame), LINK_BYTES)
+        self.begun_bytes += size
         fields = _fields(frame, values_at, len(frame), _ATTACH_FIELDS)
         handle = _uint(frame, fields[1]) if len(fields) > 1 else None
         if handle is None:
             return []
         handles = self._handles.setdefault(channel, {})
         self.has_lost_handle = is_lost or handle in handles
-        handles[handle] = None
+        handles[handle] = size
         self._note_presettled((channel, handle), frame, fields)
         termini = [_first_field(frame, place) for place in fields[5:7]]
         return _texts(frame, fields[:1] + [place for place in termini if place is not None])

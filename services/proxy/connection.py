@@ -17,6 +17,7 @@ from proton import Endpoint, Event, Link
 from lockstep.core.errors import LockstepError
 from lockstep.runtime.turns import give_way
 from lockstep.transport.connection import READ_BYTES_MUCH
+from services.proxy.begun_room import BegunRoom
 from services.proxy.client_frames import ClientFrames
 from services.proxy.core.addresses import has_control_characters
 from services.proxy.core.conditions import (
@@ -26,6 +27,7 @@ from services.proxy.core.conditions import (
     HANDLE_IN_USE,
     ILLEGAL_STATE,
     INVALID_FIELD,
+    RESOURCE_LIMIT,
     Condition,
     condition_of,
 )
@@ -78,6 +80,7 @@ class AmqpConnection:
         self._room = OutputRoom(wire, worker.outputs, self._limits, self._refused)
         self._reading = Reading(wire)
         self._input_room = InputRoom(self._reading, worker.input_room)
+        self._begun_room = BegunRoom(worker.begun)
         self._owner = LinkOwner(self, worker, self._room, self._input_room)
         self._links = Links(self, self._owner, self._room, worker.nodes, self._limits)
         self._input: deque[bytes] = deque()
@@ -229,10 +232,18 @@ class AmqpConnection:
             yield from self._take_piece(data[at : at + _PIECE_BYTES])
             yield None
 
+    def _hold_begun(self, size: int) -> None:
+        self._begun_room.hold(size)
+        if self._begun_room.is_over and not self._is_closed:
+            text = f"{size} bytes of sessions and links that are begun and not ended"
+            self._refused("begun_bytes_max", text)
+            self.close(Condition(RESOURCE_LIMIT, text))
+
     @property
     def _has_too_much(self) -> bool:
         """What it goes on saying behind our close is not listened to any more."""
-        return self._is_closed and self._frames.begun - self._begun_before > _BEGUN_LATE_MAX
+        is_much = self._frames.begun - self._begun_before > _BEGUN_LATE_MAX or self._begun_room.is_over
+        return self._is_closed and is_much
 
     def _take_piece(self, data: bytes) -> Work:
         engine, frames = self._engine, self._frames
@@ -242,6 +253,8 @@ class AmqpConnection:
             if self._has_too_much:
                 self._input.clear()
                 return
+            if frames.begun_bytes != self._begun_room.held:
+                self._hold_begun(frames.begun_bytes)
             if frames.has_lost_handle:
                 self.close(Condition(HANDLE_IN_USE, "an attach without a handle of its own"))
             for name in frames.take_acquiring():
@@ -460,6 +473,7 @@ class AmqpConnection:
             if timer is not None:
                 timer.cancel()
         self._room.release()
+        self._begun_room.hold(0)
         self._engine.unbind()
         yield from self._links.release()
         self._engine.release()

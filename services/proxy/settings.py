@@ -36,6 +36,9 @@ class ProxyLimits:
     receivers_max: int = 500
     """Of these links, those on which the client receives: a tenth of the consumers that a set allows the session of all of a
     worker's clients."""
+    begun_bytes_max: int = 1024 * 1024 * 1024
+    """Of one worker: sessions and links that clients have begun and not ended, by what they take (`begun_room.py`). 10,000
+    connections may have sixteen links each; one alone has as many as it may."""
     attaching_max: int = 16
     """Of these links, those whose nodes are looked up and made at a time, in the order of their attaches: a burst of new names,
     as of an application server that starts, leaves brokers and other connections room for their work."""

@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol
 
 from lockstep.runtime.limit_log import LimitLog
+from services.proxy.begun_room import WorkerBegun
 from services.proxy.containers import Containers
 from services.proxy.delivery_room import WorkerDeliveries
 from services.proxy.input_room import WorkerRoom
@@ -40,6 +41,7 @@ class Surroundings(Protocol):
     input_room: WorkerRoom
     deliveries: WorkerDeliveries
     unsettled: WorkerDeliveries
+    begun: WorkerBegun
     outputs: WorkerOutput
     refusals: LimitLog
 

@@ -14,6 +14,7 @@ from lockstep.client.client import Client
 from lockstep.client.session_settings import SessionSettings
 from lockstep.runtime.limit_log import LimitLog
 from services.proxy.arrivals import Arrivals
+from services.proxy.begun_room import WorkerBegun
 from services.proxy.connection import AmqpConnection
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
@@ -57,6 +58,7 @@ class Worker:
         self.input_room = WorkerRoom(settings.limits.unanswered_bytes_max)
         self.deliveries = WorkerDeliveries(settings.limits.deliveries_bytes_max)
         self.unsettled = WorkerDeliveries(settings.limits.unsettled_bytes_max)
+        self.begun = WorkerBegun(settings.limits.begun_bytes_max)
         self.outputs = WorkerOutput(settings.limits.outputs_bytes_max)
         self.permissions: Permissions = AllowAll()
         self._users = users

@@ -16,6 +16,7 @@ from lockstep.client.command_batches import Confirmation
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
+from services.proxy.begun_room import ALWAYS_BYTES
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits, ProxySettings
 from services.proxy.worker import Worker
 from tests.amqp import codec
@@ -322,4 +323,73 @@ async def test_what_a_client_says_of_many_deliveries_at_once(name: str, said: by
     for _ in range(20):
         await asyncio.sleep(0)
     assert memory() - before < 2 * MIB
+    await client.leave()
+
+
+TEXTS = codec.mapping(
+    *[value for n in range(1_500) for value in (codec.symbol(f"k{n:04}"), codec.string("x" * 20))]
+)
+BEGUN: dict[str, Callable[[int], bytes]] = {
+    "links": lambda n: attach_sender(f"s{n}", "queue", n),
+    "receivers": lambda n: attach_receiver(f"r{n}", "queue", n),
+    "refused links": lambda n: attach_receiver(f"r{n}", "", n),
+    "long names": lambda n: attach_sender(f"s{n}" + "x" * 50_000, "queue", n),
+    "properties": lambda n: attach_sender(f"s{n}", "queue", n, properties=TEXTS),
+    "dense properties": lambda n: attach_sender(
+        f"s{n}", "queue", n, properties=codec.mapping(codec.symbol("k"), DENSE)
+    ),
+    "filters": lambda n: attach_receiver(
+        f"r{n}", "queue", n, source=composite("source", address="queue", filter=TEXTS)
+    ),
+    "sessions": lambda n: begin(n + 1, properties=TEXTS),
+}
+
+
+@pytest.mark.parametrize("what", BEGUN)
+async def test_what_a_client_begins(what: str, traced: None, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(ProxyLimits(begun_bytes_max=2 * ROOM), MANY)
+    (connection,) = client.worker.connections
+    before = most = memory()
+    for number in range(200 if what == "sessions" else 4_000):
+        client.say(BEGUN[what](number))
+        if number % 50 == 0 or client.worker.begun.left < ROOM:
+            for _ in range(4):
+                await asyncio.sleep(0)
+            most = max(most, memory())
+        if connection._is_closed:
+            break
+    assert connection._is_closed
+    assert most - before < 2 * ROOM + SOME_BYTES
+    assert len([line for line in caplog.messages if "limit=begun_bytes_max " in line]) == 1
+    await client.leave()
+    assert client.worker.begun.left == 2 * ROOM
+
+
+async def test_what_a_client_has_ended_counts_no_more() -> None:
+    client = Client(ProxyLimits(begun_bytes_max=8 * ROOM), MANY)
+    left = client.worker.begun.left
+    for number in range(100):
+        client.say(BEGUN["long names"](number))
+        client.say(performative("detach", handle=number, closed=True))
+        client.say(begin(1) + attach_sender("s", "queue", 0, 1) + performative("end", 1))
+        for _ in range(8):
+            await asyncio.sleep(0)
+    assert client.worker.begun.left == left
+    assert client.worker.connections and not client.worker.connections[0]._is_closed
+    await client.leave()
+
+
+def is_closed(client: Client) -> bool:
+    """As it is now."""
+    return client.worker.connections[0]._is_closed
+
+
+async def test_a_client_that_has_begun_little_stays_however_much_others_have() -> None:
+    limits = ProxyLimits(begun_bytes_max=ALWAYS_BYTES)
+    client = Client(limits, MANY)
+    for number in range(10):
+        client.say(BEGUN["links"](number))
+    assert not is_closed(client)
+    client.say(BEGUN["links"](10))
+    assert is_closed(client)
     await client.leave()
