@@ -128,6 +128,7 @@ class CoordinatorServicer:
 
     def Rollback(self, request, context):
         """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above.
+        In doubt, too, where its only participant is a service that knows nothing of the branch: it may have committed, and forgotten that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,7 +48,9 @@ class CoordinatorStub:
     `heuristic` and `hazards`, as in the response). So a caller may go by the status alone, unless it says that it reads the response.
     """
     Rollback: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RollbackDistributedRequest, _coordinator_pb2.RollbackDistributedResponse]
-    """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above."""
+    """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above.
+    In doubt, too, where its only participant is a service that knows nothing of the branch: it may have committed, and forgotten that.
+    """
     GetOutcome: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetDistributedOutcomeRequest, _coordinator_pb2.GetDistributedOutcomeResponse]
     """What the log says of a transaction."""
     List: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ListDistributedRequest, _coordinator_pb2.ListDistributedResponse]
@@ -87,7 +89,9 @@ class CoordinatorAsyncStub(CoordinatorStub):
     `heuristic` and `hazards`, as in the response). So a caller may go by the status alone, unless it says that it reads the response.
     """
     Rollback: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RollbackDistributedRequest, _coordinator_pb2.RollbackDistributedResponse]  # type: ignore[assignment]
-    """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above."""
+    """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above.
+    In doubt, too, where its only participant is a service that knows nothing of the branch: it may have committed, and forgotten that.
+    """
     GetOutcome: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetDistributedOutcomeRequest, _coordinator_pb2.GetDistributedOutcomeResponse]  # type: ignore[assignment]
     """What the log says of a transaction."""
     List: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ListDistributedRequest, _coordinator_pb2.ListDistributedResponse]  # type: ignore[assignment]
@@ -153,7 +157,9 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.RollbackDistributedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.RollbackDistributedResponse, _abc.Awaitable[_coordinator_pb2.RollbackDistributedResponse]]:
-        """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above."""
+        """As Commit: without `reads_state` OK says that nothing of it has committed; FAILED_PRECONDITION: it had committed, or in doubt as above.
+        In doubt, too, where its only participant is a service that knows nothing of the branch: it may have committed, and forgotten that.
+        """
 
     @_abc_1.abstractmethod
     def GetOutcome(

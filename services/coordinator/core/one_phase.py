@@ -1,9 +1,11 @@
 """A transaction with a single participant: that one ends it, and the log never hears of it (DESIGN T3).
 
-Law: the participant's word is the outcome. What it does not say is in doubt, and the client asks it later.
+Law: the participant's word is the outcome. What it does not say is in doubt, and the client asks it later. That it knows nothing
+of the branch says that it has not committed only where it would remember that: as a set does, for longer than anybody may ask. A
+participant service may have forgotten how the branch ended, which another coordinator had it commit, unheard.
 """
 
-from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName
+from lockstep.core.branch_names import SET_KIND, GenerationTag, GlobalId, ParticipantName, begun_ms
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import LogView
 from lockstep.core.xa import XaStatus
@@ -69,12 +71,18 @@ class OnePhase:
             return
         self._context.say(Reached(Step.ONE_PHASE_COMPLETED, self.global_id))
         state = _COMMIT_STATES[completion]
-        if self._verb is Verb.ROLL_BACK and completion is Completion.UNKNOWN_BRANCH:
+        is_unknown = completion is Completion.UNKNOWN_BRANCH
+        if self._verb is Verb.ROLL_BACK and is_unknown and self._would_remember(now):
             state = State.ROLLED_BACK
         heuristics = ((self.participants[0], completion.value),) if completion in _HEURISTIC else ()
         status = _HEURISTIC.get(completion, XaStatus.OK)
         self.waiters.answer(state, heuristics, heuristic=status)
         self.is_ended = True
+
+    def _would_remember(self, now: Now) -> bool:
+        """Whether the participant would know that the branch has committed."""
+        age_ms = now.wall_ms - begun_ms(self.global_id)
+        return self.participants[0].startswith(SET_KIND) and age_ms <= self._context.limits.age_ms_max
 
     def wake(self, now: Now) -> None:
         if self.is_ended:

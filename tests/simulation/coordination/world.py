@@ -255,7 +255,7 @@ class World:
         if what == "close":
             what = self.random.choice(("close", "rollback"))
         elif what == "commit":
-            what = self.random.choice(("commit", "outcome", "outcome"))
+            what = self.random.choice(("commit", "outcome", "outcome", "rollback"))
         self._ask(wish, what, tries + 1)
 
     def _hear(self, effect: BegunAnswer | EnlistedAnswer | OutcomeAnswer | Refusal) -> None:

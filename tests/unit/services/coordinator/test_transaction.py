@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from lockstep.core.branch_names import generation_tag, new_global_id
+from lockstep.core.branch_names import ParticipantName, generation_tag, new_global_id
 from lockstep.core.decision_log import Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.xa import XaStatus
@@ -26,6 +26,7 @@ from services.coordinator.core.messages import (
     Refusal,
     RequestDropped,
     RequestId,
+    RollbackAsked,
     State,
     TellBranch,
     Tick,
@@ -104,6 +105,29 @@ def test_the_word_of_a_single_participant_is_the_outcome(ended: Completion, stat
     request = rig.commit(1)
     rig.run()
     rig.pass_time(LIMITS.doubt_ms)
+    assert rig.state(request) is state
+    assert not rig.core.transactions
+
+
+@pytest.mark.parametrize(
+    ("participant", "age_ms", "state"),
+    [
+        ("grpc://host:1/p0", 0, State.NOT_KNOWN),
+        ("set:s1", 0, A),
+        ("set:s1", LIMITS.age_ms_max + 100, State.NOT_KNOWN),
+    ],
+    ids=["service", "set", "set, very late"],
+)
+def test_a_single_participant_that_knows_nothing_was_rolled_back_only_where_it_would_remember_a_commit(
+    participant: str, age_ms: int, state: State
+) -> None:
+    """Another coordinator had it commit, and died before anybody heard of it."""
+    rig = Rig(participants=Participants([Vote.OK]))
+    rig.participants.ends[0] = Completion.UNKNOWN_BRANCH
+    rig.now_ms += age_ms
+    request = RequestId(100)
+    rig.feed(RollbackAsked(request, ID, TAG, (ParticipantName(participant),)))
+    rig.run()
     assert rig.state(request) is state
     assert not rig.core.transactions
 
