@@ -21,7 +21,7 @@ READ_SECONDS = 10.0
 PIECE_BYTES = 1024 * 1024
 """Of frames in one call: readers of a store take turns."""
 
-_failures = LimitLog(logging.getLogger("lockstep.events"))
+_log = logging.getLogger("lockstep.events")
 
 
 class JournalReader:
@@ -30,6 +30,7 @@ class JournalReader:
     def __init__(self, channels: Channels, address: str) -> None:
         self._channels = channels
         self._address = address
+        self._failures = LimitLog(_log)
 
     async def frames(
         self, set_name: SetName, epoch: Epoch, after: LogIndex, until: LogIndex
@@ -79,5 +80,5 @@ class JournalReader:
     def _no_frame(self, set_name: SetName, after: LogIndex, why: str) -> Rejected:
         """Of what the store gives behind that index."""
         text = f"set {set_name}: behind index {after} the store at {self._address} has no frame that can be read: {why}"
-        _failures.seldom("bad_frame", text)
+        self._failures.seldom("bad_frame", f"set={set_name} index={after} {text}")
         return Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, index=after)

@@ -91,7 +91,7 @@ async def test_what_is_no_frame_is_named_by_its_set_and_place(
     assert error.message.startswith(f"set {SET}: behind index 1 the store at 127.0.0.1:")
     assert error.message.endswith("frame 2..2 has a wrong checksum")
     assert error.details == {"set_name": SET, "index": 1}
-    assert f"set={SET} index=1 event=bad_frame" in caplog.text
+    assert f"event=bad_frame times=1 set={SET} index=1 " in caplog.text
 
 
 async def test_a_gap_is_never_passed_over(store: FakeStore, journal: JournalReader) -> None:
