@@ -3,7 +3,8 @@
 Law: a swap is sent once, and its replica hears the current entry before it hears that the swap failed or is in doubt. What may be
 repeated (presence, giving a lease key up) is bound to the mod_revision that was read just before, so that a first attempt that
 etcd executes late can never undo what came after it (history 27). Everything is bound to the value that was read, too: an etcd
-that was set back gives its revisions once more.
+that was set back gives its revisions once more. And a swap leaves under the lease under which it was asked for, or not at all:
+whoever slept meanwhile may have a successor, whom such an etcd has forgotten.
 """
 
 import asyncio
@@ -62,10 +63,11 @@ class MapChanges:
         self._keys = keys
         self._broker = broker
         self._lease_id = lease_id
-        """The process lease now; 0: none."""
+        """The process lease now; 0: none, or it is over by the own clock."""
         self._read_set = read_set
         self._feed = feed
-        self._queues: dict[SetName, asyncio.Queue[MapEffect]] = {}
+        self._queues: dict[SetName, asyncio.Queue[tuple[MapEffect, int]]] = {}
+        """Effects, each with the process lease when it came."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def perform(self, effect: MapEffect) -> None:
@@ -73,7 +75,7 @@ class MapChanges:
         if queue is None:
             queue = self._queues[effect.set_name] = asyncio.Queue()
             self._tasks.append(spawn(self._work(queue), f"map changes of {effect.set_name}"))
-        queue.put_nowait(effect)
+        queue.put_nowait((effect, self._lease_id()))
 
     async def settled(self, set_name: SetName) -> None:
         """Returns when everything queued for the set so far was done."""
@@ -86,16 +88,16 @@ class MapChanges:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _work(self, queue: "asyncio.Queue[MapEffect]") -> None:
+    async def _work(self, queue: "asyncio.Queue[tuple[MapEffect, int]]") -> None:
         while True:
-            effect = await queue.get()
+            effect, lease_id = await queue.get()
             match effect:
                 case SwapMap():
-                    await self._swap(effect, self._entry_is(effect), [self._put_map(effect)])
+                    await self._swap(effect, lease_id, self._entry_is(effect), [self._put_map(effect)])
                 case PromoteSelf():
-                    await self._promote(effect)
+                    await self._promote(effect, lease_id)
                 case RestoreLeaseKey():
-                    await self._restore_lease_key(effect)
+                    await self._restore_lease_key(effect, lease_id)
                 case DropLeaseKey():
                     await self._until_done(self._drop_lease_key, effect)
                 case PutPresence():
@@ -113,15 +115,16 @@ class MapChanges:
     def _put_map(self, effect: SwapMap | PromoteSelf) -> Operation:
         return Put(self._keys.set_map(effect.set_name), effect.set_map.encode())
 
-    async def _promote(self, effect: PromoteSelf) -> None:
+    async def _promote(self, effect: PromoteSelf, lease_id: int) -> None:
         lease_key = self._keys.set_lease(effect.set_name)
         compares = [*self._entry_is(effect), Absent(lease_key)]
         for broker, incarnation, revision in effect.presences:
             compares += as_read(self._keys.presence(effect.set_name, broker), incarnation.encode(), revision)
         holder = effect.set_map.primary_incarnation.encode()
-        await self._swap_under_lease(effect, compares, [self._put_map(effect)], lease_key, holder)
+        puts: list[Operation] = [self._put_map(effect), Put(lease_key, holder, lease_id)]
+        await self._swap(effect, lease_id, compares, puts)
 
-    async def _restore_lease_key(self, effect: RestoreLeaseKey) -> None:
+    async def _restore_lease_key(self, effect: RestoreLeaseKey, lease_id: int) -> None:
         lease_key, holder = self._keys.set_lease(effect.set_name), effect.incarnation.encode()
         try:
             entry = await self._etcd.get(lease_key)
@@ -131,28 +134,21 @@ class MapChanges:
         # executed late, under a lease that is no more, is not to take it from the lease that has it then.
         is_own = entry is not None and entry.value == holder
         key_is = entry_as_read(lease_key, entry if is_own else None)
-        await self._swap_under_lease(effect, [*self._entry_is(effect), *key_is], [], lease_key, holder)
-
-    async def _swap_under_lease(
-        self,
-        effect: PromoteSelf | RestoreLeaseKey,
-        compares: list[Compare],
-        operations: list[Operation],
-        lease_key: str,
-        holder: bytes,
-    ) -> None:
-        lease_id = self._lease_id()
-        if lease_id == 0:
-            await self._answer(effect, Verdict.FAILED, 0)
-            return
-        await self._swap(effect, compares, [*operations, Put(lease_key, holder, lease_id)])
+        await self._swap(
+            effect, lease_id, [*self._entry_is(effect), *key_is], [Put(lease_key, holder, lease_id)]
+        )
 
     async def _swap(
         self,
         effect: SwapMap | PromoteSelf | RestoreLeaseKey,
+        lease_id: int,
         compares: list[Compare],
         operations: list[Operation],
     ) -> None:
+        """`lease_id`: the process lease when it was asked for."""
+        if lease_id == 0 or lease_id != self._lease_id():
+            await self._answer(effect, Verdict.FAILED, 0)
+            return
         try:
             result = await self._etcd.transact(compares, operations)
         except EtcdRejected as error:

@@ -82,8 +82,8 @@ class LeaseLoop:
 
     @property
     def lease_id(self) -> int:
-        """The lease held, 0: none."""
-        return self._keeper.lease_id
+        """The lease held, 0: none, or it is over by the own clock."""
+        return self._keeper.held(read_now())
 
     @property
     def serve_until_ms(self) -> int:
@@ -95,8 +95,8 @@ class LeaseLoop:
 
     def tell(self, set_name: SetName) -> None:
         """Feeds the current validity to a replica that was made meanwhile."""
-        if self._serve_until_ms:
-            self._driver.feed(LeaseExtended(set_name, self.lease_id, self._serve_until_ms))
+        if lease_id := self.lease_id:
+            self._driver.feed(LeaseExtended(set_name, lease_id, self._serve_until_ms))
 
     async def run(self) -> None:
         """Ticks in the loop that runs the cores: a loop that hangs renews nothing."""

@@ -239,14 +239,14 @@ class BrokerEtcd:
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def perform(self, effect: EtcdEffect) -> None:
-        keys, lease, set_name = self._keys, self.keeper.lease_id, effect.set_name
+        keys, lease, set_name = self._keys, self.keeper.held(self._broker.clocks.now()), effect.set_name
         map_key, lease_key = keys.set_map(set_name), keys.set_lease(set_name)
         checks = self._world.parts
         match effect:
             case SwapMap():
 
                 def swap(etcd: Etcd) -> object:
-                    if not self._is_as_read(etcd, map_key, effect.expected):
+                    if not lease or not self._is_as_read(etcd, map_key, effect.expected):
                         return 0
                     return etcd.put(map_key, effect.set_map.encode())
 

@@ -127,6 +127,10 @@ class LeaseKeeper:
         """The lease held, 0: none."""
         return self._lease_id
 
+    def held(self, now: Now) -> int:
+        """The lease under which anything may be asked of etcd; 0: there is none, or it is over by the own clock."""
+        return self._lease_id if now.boottime_ms < self._serve_until_ms else 0
+
     def handle(self, given: LeaseInput, now: Now) -> list[LeaseEffect]:
         """Take one input; returns effects to perform in order."""
         match given:
@@ -143,8 +147,8 @@ class LeaseKeeper:
                 self._calling_since_ms = None
                 if given.lease_id != self._lease_id:
                     return []
-                if given.sent_ms >= self._serve_until_ms:
-                    # It left behind a sleep: an etcd that was set back has the lease again, and forgot who led meanwhile.
+                if now.boottime_ms >= self._serve_until_ms:
+                    # It left behind a sleep, perhaps: an etcd that was set back has the lease again, and not who led meanwhile.
                     return self._give_up()
                 return self._extended(given.sent_ms, given.ttl_ms)
             case LeaseGone():

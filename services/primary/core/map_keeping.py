@@ -31,8 +31,6 @@ class MapKeeping:
         self._ever_subscribed: set[Member] = set()
         self._ever_present: set[Member] = set()
         """Members of the entry whose presence key was seen in this reign."""
-        self._is_set_back = False
-        """etcd says so of itself."""
 
     def subscribed(self, member: Member) -> None:
         """This member's replica came; from now on it is lost when its stream ends."""
@@ -45,12 +43,12 @@ class MapKeeping:
             entry for entry in in_sync if self._presences.get(entry.broker) == entry.incarnation
         )
 
-    def plan(self, now: Now, may_serve: bool, may_be_deposed: bool) -> None:
+    def plan(self, now: Now, may_serve: bool) -> None:
         """Send the next swap, if there is one worth it and none is under way. `may_serve`: the lease is this process's: who has
-        lost it may have a successor that an etcd which was set back does not know; `may_be_deposed`, also before that is said.
+        lost it may have a successor that an etcd which was set back does not know.
         """
         membership = self._membership
-        if not may_serve and (self._is_set_back or may_be_deposed):
+        if not may_serve:
             return
         if membership.swap_state is SwapState.SENT or now.boottime_ms < self._retry_ms:
             return
@@ -64,7 +62,6 @@ class MapKeeping:
     def map_seen(self, given: MapSeen) -> None:
         """The entry as read or watched; raises `ReignOver` when it is not this reign's."""
         membership = self._membership
-        self._is_set_back = given.is_set_back
         if given.set_map is None:
             raise ReignOver("the resource set was deleted")
         if given.set_map.epoch > self._context.epoch:

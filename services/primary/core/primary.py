@@ -197,7 +197,7 @@ class PrimaryCore:
         )
 
     def may_be_deposed(self, now: Now) -> bool:
-        """Of one whose lease is over: whether somebody may have led since, of whom etcd may not know. The entry is left alone."""
+        """Of one whose lease is over: whether somebody may have led since, of whom etcd may not know."""
         return not (self.is_followed_by_all and self.backups.are_heard_lately(now.boottime_ms))
 
     @property
@@ -560,7 +560,7 @@ class PrimaryCore:
             if works:
                 self._stay_alone()
             has_lease, was_returning = self.streams.may_speak, context.dispatch.is_returning
-            self._map.plan(now, has_lease, not has_lease and self.may_be_deposed(now))
+            self._map.plan(now, has_lease)
             if self._log.commit(now):
                 self._begin_serving()
                 self._stay_alone()

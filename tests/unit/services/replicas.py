@@ -403,8 +403,12 @@ class BackupBench(Bench):
         return max(found, default=0)
 
 
+LEASE_MS = 3_600_000
+"""Longer than any test lasts."""
+
+
 class PrimaryBench(Bench):
-    """A primary core of broker a, with its backups' and etcd's parts played by the test."""
+    """A primary core of broker a, which has its lease, with its backups' and etcd's parts played by the test."""
 
     def __init__(
         self,
@@ -426,6 +430,7 @@ class PrimaryBench(Bench):
         for _ in self.core.get_ready():
             pass
         self.perform(self.core.begin(self.now))
+        self.feed(LeaseExtended(SET, 7, self.now.boottime_ms + LEASE_MS))
 
     def feed(self, given: AnyInput) -> None:
         self.perform(self.core.handle(given, self.now))

@@ -50,6 +50,32 @@ async def test_a_lease_key_restored_late_does_not_take_it_from_the_lease_that_ha
     await changes.close()
 
 
+@pytest.mark.parametrize("lease_then", [0, 2])
+@pytest.mark.parametrize("is_promotion", [True, False])
+async def test_a_swap_leaves_under_the_lease_under_which_it_was_asked_for_or_not_at_all(
+    is_promotion: bool, lease_then: int
+) -> None:
+    """It was in hand while the machine slept, say, or behind something that etcd did not answer."""
+    etcd, lease_ids, answers = EtcdInMemory(), [1], list[object]()
+    now, target = entry(2, member("a")), entry(3, member("a"))
+    etcd.put(KEYS.set_map(SET), now.encode())
+    read_at = MapRead(etcd.revision, now.encode())
+
+    async def read(_: SetName) -> None:
+        """Nothing else has changed."""
+
+    changes = MapChanges(
+        cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: lease_ids[-1], read, answers.append
+    )
+    promotion = PromoteSelf(SET, 5, read_at, target, ())
+    changes.perform(promotion if is_promotion else SwapMap(SET, 5, read_at, target))
+    lease_ids.append(lease_then)
+    await changes.settled(SET)
+    assert answers == [SwapAnswered(SET, 5, Verdict.FAILED, 0)]
+    assert etcd.entries[KEYS.set_map(SET)].value == now.encode() and KEYS.set_lease(SET) not in etcd.entries
+    await changes.close()
+
+
 async def test_etcd_is_told_that_it_was_set_back_once_and_only_when_it_lacks_the_revision() -> None:
     etcd = EtcdInMemory()
     etcd.put(KEYS.generation, b"g1")

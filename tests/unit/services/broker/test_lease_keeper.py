@@ -117,11 +117,15 @@ def test_a_renewal_that_left_when_the_lease_was_over_by_the_own_clock_does_not_r
     assert bench.keeper.lease_id == 0
 
 
-def test_a_renewal_that_left_in_time_counts_however_late_it_is_answered() -> None:
+def test_a_renewal_counts_while_the_lease_is_not_over_by_the_own_clock() -> None:
     bench = holding()
     assert bench.tick(2_900) == [RenewLease(7)]
-    bench.ms = 3_500
-    assert bench.take(LeaseRenewed(7, 3000, ZERO_MS + 2_919)) == [ServeUntil(7, ZERO_MS + 2_919 + 2920)]
+    bench.ms = 2_919
+    assert bench.keeper.held(at(bench.ms)) == 7
+    assert bench.take(LeaseRenewed(7, 3000, ZERO_MS + 2_910)) == [ServeUntil(7, ZERO_MS + 2_910 + 2920)]
+    bench.ms = 5_830
+    assert bench.keeper.held(at(bench.ms)) == 0
+    assert bench.take(LeaseRenewed(7, 3000, ZERO_MS + 5_829)) == [StopServing(), RevokeLease(7)]
 
 
 def test_a_grant_that_was_answered_too_late_is_not_served_by() -> None:
