@@ -67,6 +67,9 @@ class ParticipantsEntry:
     """Numbers of branches that are not told the end: they had nothing to commit, and their participants know them no more."""
     committed: tuple[int, ...] = ()
     """Numbers of those that have acknowledged a COMMIT while others are away: they may be forgotten before these are back."""
+    is_timed_out: bool = False
+    """Nobody had asked for an end. The ABORT that stands with it says nothing of a client that names the first one alone: that
+    ends in one phase, without the log."""
 
     def encode(self) -> bytes:
         return _encode(
@@ -78,6 +81,7 @@ class ParticipantsEntry:
                 "is_closed": self.is_closed,
                 "finished": self.finished,
                 "committed": self.committed,
+                **({"is_timed_out": True} if self.is_timed_out else {}),
             }
         )
 
@@ -94,6 +98,7 @@ class ParticipantsEntry:
                 bool(fields["is_closed"]),
                 tuple(int(number) for number in fields.get("finished", ())),
                 tuple(int(number) for number in fields.get("committed", ())),
+                bool(fields.get("is_timed_out", False)),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a list of participants: {error}") from error

@@ -195,6 +195,8 @@ class Coordinator:
         if isinstance(asked, CommitAsked) and asked.participants != known.participants and not is_aborting:
             self._refuse_state(asked.request, "it is being ended with other participants")
             return
+        if isinstance(known, Transaction) and (len(asked.participants) > 1 or asked.is_closed):
+            known.is_asked_for()
         known.join(asked.request, now)
         if isinstance(known, Transaction) and isinstance(asked, RollbackAsked):
             known.abandon(now)
@@ -220,6 +222,7 @@ class Coordinator:
             # A list that it has to find first says more of that: by whom it was written.
             may_be_decided=is_older and (is_commit or not asked.is_closed),
             is_unseen=is_older and self._sight.was_lost_before(now),
+            is_named=True,
         )
         transaction.join(asked.request, now)
         transaction.begin(now, looks_first=asked.is_closed)
@@ -376,6 +379,7 @@ class Coordinator:
         *,
         may_be_decided: bool = False,
         is_unseen: bool = False,
+        is_named: bool = False,
     ) -> Transaction:
         transaction = Transaction(
             self._context,
@@ -386,6 +390,7 @@ class Coordinator:
             found,
             may_be_decided=may_be_decided,
             is_unseen=is_unseen,
+            is_named=is_named,
         )
         self._transactions[global_id] = transaction
         return transaction

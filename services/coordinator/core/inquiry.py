@@ -42,7 +42,9 @@ class Inquiry:
         if view.outcome is not None:
             self._answer(STATES[view.outcome.verdict], view)
         elif view.decision is not None:
-            self._answer(STATES[view.decision], view)
+            is_timed_out = view.participants is not None and view.participants.is_timed_out
+            # Its first participant may have committed alone: whoever ends it hears that from there.
+            self._answer(State.UNDECIDED if is_timed_out else STATES[view.decision], view)
         elif view.participants is None:
             self._answer(State.NOT_KNOWN, view)
         elif self.asked.is_fence:

@@ -13,7 +13,14 @@ outcome is the one that was told.
 
 from dataclasses import replace
 
-from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, begun_ms, generation_tag
+from lockstep.core.branch_names import (
+    SET_KIND,
+    GenerationTag,
+    GlobalId,
+    ParticipantName,
+    begun_ms,
+    generation_tag,
+)
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import NO_LIST, ListRead, LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
@@ -47,10 +54,12 @@ class Transaction:
         *,
         may_be_decided: bool = False,
         is_unseen: bool = False,
+        is_named: bool = False,
     ) -> None:
         """`found`: the undecided entry that a recoverer found, which it leaves alone when it has changed since; or
         `NOTHING_FOUND`, to leave any alone; `NO_LIST`: it is here because somebody asked. `may_be_decided`: by another
         coordinator before, and etcd may have been set back since. `is_unseen`: so it may, and this may be asked for late.
+        `is_named`: by whoever asks for its end, with all participants: he has not had the first one end it alone.
         """
         self._context = context
         self.global_id = global_id
@@ -82,7 +91,8 @@ class Transaction:
         self._is_unseen = is_unseen
         """Whether nothing is."""
         self._is_time_out = False
-        """Whether the decision is the ABORT of a time-out of ours, where the log had nothing."""
+        """Whether the decision is the ABORT of a time-out, where the log had nothing."""
+        self._is_named = is_named
         self._replaces = NO_LIST
         self._hazards = Hazards(context, global_id)
         self._log = LogTurn(context, self, global_id)
@@ -126,6 +136,10 @@ class Transaction:
         if self.is_answered:
             self._answer()
 
+    def is_asked_for(self) -> None:
+        """With all participants, by its client."""
+        self._is_named = True
+
     @property
     def is_answered(self) -> bool:
         """Its end was told, with its hazards, and the log does not have these yet."""
@@ -160,7 +174,7 @@ class Transaction:
                 assert sent is not None, "something was written"
                 self.listed, self._entry = ListRead(revision, sent.entry.encode()), sent.entry
                 if sent.decision is not None:
-                    self._is_time_out = self._found_list == NOTHING_FOUND
+                    self._is_time_out = sent.entry.is_timed_out
                     self._follow(sent.decision, now)
                 elif self.aim is Verdict.ABORT:
                     self._decide(Verdict.ABORT, now)
@@ -441,6 +455,7 @@ class Transaction:
             self.generation = entry.generation
             self.branches = Branches(self._context, self, self.global_id, entry.generation, tuple(merged))
         self.branches.are_ended(entry)
+        self._is_time_out = self._is_time_out or entry.is_timed_out
 
     # Writing the log
 
@@ -457,7 +472,10 @@ class Transaction:
                     self._end(State.NOT_KNOWN)
                     return
                 owner = self._context.process
-                entry = ParticipantsEntry(self.participants, self.generation, owner, now.wall_ms)
+                is_timed_out = self._found_list == NOTHING_FOUND
+                entry = ParticipantsEntry(
+                    self.participants, self.generation, owner, now.wall_ms, is_timed_out=is_timed_out
+                )
                 is_decided = self.aim is Verdict.ABORT and not self._may_be_decided
                 decision = Verdict.ABORT if is_decided else None
                 needs_roll = is_decided and self._is_late(now)
@@ -505,10 +523,18 @@ class Transaction:
 
     @property
     def _was_committed_alone(self) -> bool:
-        """A branch has committed that no log knew of before our time-out: its client ended it in one phase, elsewhere, and its
-        participant's word is the outcome. The log keeps none, which means: ask a participant.
+        """A branch has committed that no log knew of before our time-out, or the first one may have: its client ended it in one
+        phase, elsewhere, and its participant's word is the outcome. The log keeps none, which means: ask a participant.
         """
-        return self._is_time_out and Completion.COMMITTED in self.branches.completions
+        if not self._is_time_out:
+            return False
+        if Completion.COMMITTED in self.branches.completions:
+            return True
+        if self._is_named:
+            return False
+        first = self.branches.all[0]
+        is_forgetful = not first.participant.startswith(SET_KIND)
+        return first.completion is None or (is_forgetful and first.completion is Completion.UNKNOWN_BRANCH)
 
     @property
     def _state(self) -> State:

@@ -725,6 +725,45 @@ def test_a_time_out_leaves_no_outcome_behind_what_was_committed_in_one_phase_els
     assert not rig.log.participants and not rig.log.decisions and not rig.log.outcomes
 
 
+@pytest.mark.parametrize("first", [Completion.COMMITTED, Completion.UNREACHABLE])
+@pytest.mark.parametrize("is_fence", [True, False])
+def test_while_a_time_out_is_told_its_abort_is_no_outcome_of_what_may_have_been_committed_in_one_phase(
+    first: Completion, is_fence: bool
+) -> None:
+    """Whoever asked meanwhile, of any coordinator, heard that it was rolled back, and its client that it had committed."""
+    rig = Rig()
+    begin_and_enlist(rig, 2)
+    second = Rig("C2", rig.log, rig.participants)
+    committed = second.commit(1)
+    second.run()
+    rig.participants.ends = {0: first, 1: Completion.UNREACHABLE}
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200 + LIMITS.answer_ms)
+    assert rig.log.view(ID).decision is Verdict.ABORT
+    for asked_of in (rig, second):
+        asked = asked_of.outcome(fence=is_fence)
+        asked_of.run()
+        assert asked_of.state(asked) in (State.UNDECIDED, State.NOT_KNOWN)
+    assert second.state(committed) is C
+    third = Rig("C3", rig.log, rig.participants)
+    rig.participants.ends = {0: Completion.COMMITTED}
+    third.now_ms = rig.now_ms + LIMITS.elsewhere_ms
+    third.pass_time(2_000)
+    assert not third.log.outcomes and not third.log.decisions, "whoever takes it up leaves none, either"
+    assert "hazard" not in [note.event for note in third.notes]
+
+
+def test_a_time_out_leaves_no_outcome_where_the_first_participant_may_have_forgotten_its_commit() -> None:
+    rig = Rig()
+    begin_and_enlist(rig, 2)
+    second = Rig("C2", rig.log, rig.participants)
+    committed = second.commit(1)
+    second.run()
+    rig.participants.ends = {0: Completion.UNKNOWN_BRANCH, 1: Completion.UNKNOWN_BRANCH}
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    assert not rig.log.participants and not rig.log.outcomes
+    assert second.state(committed) is C
+
+
 def test_whoever_waits_for_a_time_out_hears_nothing_of_what_was_committed_in_one_phase_elsewhere() -> None:
     rig = Rig()
     begin_and_enlist(rig, 2)
