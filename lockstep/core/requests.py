@@ -48,8 +48,9 @@ class AttachSession(msgspec.Struct, frozen=True):
     outlives_hand_over: bool = False
     """Where the set is handed over, the client goes on with what it has open and in hand (T8)."""
     settling: tuple[UnansweredSettle, ...] = ()
-    """Settles without an answer, in order. What one that has succeeded names, and the session holds, was delivered again behind
-    it, and lost. Empty: of what is `held`, the client has all in hand, or may get it back."""
+    """Settles without an answer, in order. What one that has succeeded has settled (of one that is partial, its first positions),
+    and the session holds, was delivered again behind it, and lost. Empty: of what is `held`, the client has all in hand, or may
+    get it back."""
 
 
 class DetachSession(msgspec.Struct, frozen=True):

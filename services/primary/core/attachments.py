@@ -353,18 +353,20 @@ class _InHand:
 
     def leave_settled(self, session: Session, settling: Sequence[UnansweredSettle]) -> Iterator[int]:
         """Without what the last settle that names it has settled: a session that holds it was given it again behind that, and the
-        client does not know. What a rejected settle names comes back to the client, and one that is not taken yet is to find it.
+        client does not know. What a rejected settle names, and what one that is partial has left, comes back to the client, and
+        one that is not taken yet is to find it.
         """
         settled: dict[str, PositionSet] = {}
         for settle in settling:
             yield 1
             answer = session.answers.get(settle.number)
+            done = answer.value if answer is not None and not answer.code else 0
             positions = settled.setdefault(settle.queue, PositionSet())
-            for some in _few_of(settle.positions):
-                if answer is not None and not answer.code:
-                    positions.update(some)
-                else:
-                    positions.difference_update(some)
+            for some in _few_of(settle.positions[:done]):
+                positions.update(some)
+                yield len(some)
+            for some in _few_of(settle.positions[done:]):
+                positions.difference_update(some)
                 yield len(some)
         for queue, positions in settled.items():
             yield 1

@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from lockstep.client import session_events as e
 from lockstep.core.commands import (
@@ -147,6 +148,37 @@ def test_a_client_that_says_nothing_of_its_settles_keeps_what_it_names(rig: Rig)
     (position,) = client.positions("q")
     settle(client, position, Disposition.RELEASE)
     assert not attached_again(client, position)
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_what_a_partial_reject_has_left_stays_in_hand_though_its_answer_is_lost(is_handed_over: bool) -> None:
+    rig = Rig(PrimarySettings(command_bytes_max=1))
+    other, client = rig.client(), CoreClient(rig, "real")
+    other.declare("dead", is_durable=False)
+    other.declare("q", dead_letter_exchange="", dead_letter_key="dead")
+    for number in range(3):
+        other.publish("q", b"%d" % number)
+    client.feed(e.StartConsuming(1, "q", 3))
+    client.hear_all()
+    positions = tuple(delivered(client))
+    reject_all = SettleCommand(0, "q", Epoch(1), positions, Disposition.REJECT, may_be_partial=True)
+    client.submit("reject", reject_all)
+    while client.write():
+        pass
+    assert rig.bodies("dead") == [b"0"]
+    if is_handed_over:
+        rig = succeeded(rig, client)
+    else:
+        client.lose()
+    client.come_back()
+    (done,) = [event for event in client.heard_events if isinstance(event, e.CommandDone)]
+    assert done.value == 1
+    assert client.is_said_to_hold() == client.holds() == {("q", position) for position in positions[1:]}
+    client.submit("rest", replace(reject_all, positions=positions[1:], may_be_partial=False))
+    client.hear_all()
+    assert rig.bodies("dead") == [b"0", b"1", b"2"] and not rig.bodies("q")
+    assert tuple(delivered(client)) == positions
+    rig.check_log()
 
 
 # --- any history ----------------------------------------------------------------------------------------------------------
