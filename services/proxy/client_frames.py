@@ -42,8 +42,13 @@ TOLD_AT_ONCE = 2_000
 """Deliveries of which the engine hears with one disposition: a millisecond's work."""
 _SHORT_FRAME_BYTES = 96
 """Of a disposition: the state in it is none of those that are long."""
-_STATE_BYTES_MAX, _STATE_VALUES_MAX = 8 * 1024, 64
-"""Of a state that the engine hears of as it is: with as many annotations as a broker keeps. Each value takes some 75 bytes."""
+_STATE_BYTES_MAX, _STATE_VALUES_MAX = 4 * 1024 + 256, 256
+"""Of a state that the engine hears of as it is: with the 4 KiB of annotations that a broker keeps, if they are not very many."""
+_VALUE_BYTES = 75
+"""What each value in a copy takes, about."""
+_COPIES_BYTES_MAX = 16 * 1024 * 1024
+"""What copies may take, if the client says the same of all that it has: the engine keeps the memory of each for the next
+delivery that it gives the same place."""
 _LONG_BYTES = 256
 """From this size on of a frame fewer deliveries are told at once, so that copies of its state take no more."""
 _MODIFIED, _TRANSACTIONAL = 0x27, 0x34
@@ -51,7 +56,8 @@ _STATE_CODES = {b"amqp:modified:list": _MODIFIED, b"amqp:transactional-state:lis
 _HEAD_BYTES_MAX = 64
 """Of the descriptor of a state, and of the id of a transaction."""
 _COMPOUND = LISTS | MAPS
-_ARRAYS = frozenset({0xE0, 0xF0})
+_SHORT_ARRAY = 0xE0
+_ARRAYS = frozenset({_SHORT_ARRAY, 0xF0})
 _SERIALS = 1 << 32
 """Numbers of deliveries; behind the last one comes 0."""
 _detach = Struct(">IBBH7sI").pack
@@ -80,10 +86,11 @@ _PAIRS_MAX = 8_192
 class ClientFrames:
     """Lives as long as its connection, which takes all of its input through it."""
 
-    def __init__(self, frame_bytes_max: int, sent: Callable[[], int]) -> None:
-        """`sent`: how many deliveries the client got on this connection."""
+    def __init__(self, frame_bytes_max: int, sent: Callable[[], int], held: Callable[[], int]) -> None:
+        """`sent`: how many deliveries the client got on this connection; `held`: how many of them it has not settled."""
         self._frame_bytes_max = frame_bytes_max
         self._sent = sent
+        self._held_by_client = held
         self._passing = _HEADER_BYTES
         """Bytes to come until the next frame begins."""
         self._held: list[bytes] = []
@@ -296,7 +303,7 @@ class ClientFrames:
         if len(fields) > _STATE_FIELD and len(frame) > _SHORT_FRAME_BYTES:
             at = fields[_STATE_FIELD]
             behind = skip(frame, at, end)
-            if behind - at > _STATE_BYTES_MAX or _values(frame, at, behind) > _STATE_VALUES_MAX:
+            if self._is_too_long(frame, at, behind):
                 values = count.to_bytes(4, "big") + frame[fields[0] : at] + _short_state(frame, at, behind)
                 values += frame[behind:end]
                 body = frame[4:values_at] + b"\xd0" + len(values).to_bytes(4, "big") + values
@@ -331,6 +338,13 @@ class ClientFrames:
         some = of(begin, begin + at_once - 1)
         if len(some) <= self._frame_bytes_max:
             self._divided = some, of(begin + at_once, begin + behind)
+
+    def _is_too_long(self, frame: bytes, at: int, end: int) -> bool:
+        """Whether the engine is to hear of that state no more than counts."""
+        size = end - at
+        if size > _STATE_BYTES_MAX or (values := _values(frame, at, end)) > _STATE_VALUES_MAX:
+            return True
+        return self._held_by_client() * (size + _VALUE_BYTES * values) > _COPIES_BYTES_MAX
 
     def _flowed(self, frame: bytes, fields: list[int]) -> None:
         end = len(frame)
@@ -395,16 +409,24 @@ def _values(frame: bytes, at: int, end: int) -> int:
             if constructor == 0:
                 at += 1
                 continue
+            behind = contents(frame, at, end)[1]
             if constructor in _ARRAYS:
-                return _STATE_VALUES_MAX + 1
-            if constructor in _COMPOUND:
+                found += _values_in_array(frame, at, behind)
+            elif constructor in _COMPOUND:
                 left.append(members(frame, at, end, _COMPOUND)[1:])
-            at = contents(frame, at, end)[1]
+            at = behind
     return found
 
 
-def _short_state(frame: bytes, at: int, end: int) -> bytes:
-    """The outcome in a state, and its transaction: nothing of what else it says."""
+def _values_in_array(frame: bytes, at: int, end: int) -> int:
+    """At most as many values are in an array: as it says, or where each of them has values in it as it has bytes."""
+    first = contents(frame, at, end)[0]
+    width = 1 if frame[at] == _SHORT_ARRAY else 4
+    return max(int.from_bytes(frame[first : first + width], "big"), end - first)
+
+
+def _short_state(frame: bytes, at: int, end: int, *, is_inside: bool = False) -> bytes:
+    """The outcome in a state, and its transaction: nothing of what else it says. `is_inside`: of a transaction's already."""
     if frame[at] != 0:
         return _NULL_BYTE
     values_at = skip(frame, at + 1, end)
@@ -416,11 +438,11 @@ def _short_state(frame: bytes, at: int, end: int) -> bytes:
     if descriptor[:1] in (b"\x53", b"\x80"):
         code = int.from_bytes(descriptor[1:], "big")
     kept = []
-    if code in (_MODIFIED, _TRANSACTIONAL):
+    if code == _MODIFIED or (code == _TRANSACTIONAL and not is_inside):
         places = _fields(frame, values_at, end, 2)
         kept = [frame[place : skip(frame, place, end)] for place in places]
         if code == _TRANSACTIONAL and len(places) > 1:
-            kept[1] = _short_state(frame, places[1], end)
+            kept[1] = _short_state(frame, places[1], end, is_inside=True)
         if any(len(one) > _HEAD_BYTES_MAX for one in kept[:1]) or sum(map(len, kept)) > 2 * _HEAD_BYTES_MAX:
             return _NULL_BYTE
     content = b"".join(kept)

@@ -41,7 +41,7 @@ from services.proxy.opening import SOLE_CONNECTION, container_is_taken, open_con
 from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
 from services.proxy.security.identity import Identity
-from services.proxy.settings import ProxyLimits
+from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
 from services.proxy.steps import Work, go_on
 from services.proxy.surroundings import Surroundings, Wire
 from services.proxy.termini import symbols_in
@@ -75,7 +75,11 @@ class AmqpConnection:
         self._worker = worker
         self._wire = wire
         self._limits: ProxyLimits = worker.settings.limits
-        self._frames = ClientFrames(self._limits.frame_bytes_max, lambda: self._owner.deliveries_sent)
+        self._frames = ClientFrames(
+            self._limits.frame_bytes_max,
+            lambda: self._owner.deliveries_sent,
+            lambda: self._owner.unsettled.held // MESSAGE_BYTES,
+        )
         self._engine = Engine(self._limits)
         self._room = OutputRoom(wire, worker.outputs, self._limits, self._refused)
         self._reading = Reading(wire)
@@ -233,8 +237,10 @@ class AmqpConnection:
             yield None
 
     def _hold_begun(self, size: int) -> None:
+        has_more = size > self._begun_room.held
         self._begun_room.hold(size)
-        if self._begun_room.is_over and not self._is_closed:
+        # Whoever ends something is no reason to end him, though others have begun more meanwhile.
+        if has_more and self._begun_room.is_over and not self._is_closed:
             text = f"{size} bytes of sessions and links that are begun and not ended"
             self._refused("begun_bytes_max", text)
             self.close(Condition(RESOURCE_LIMIT, text))

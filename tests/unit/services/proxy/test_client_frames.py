@@ -23,9 +23,11 @@ TRANSFER = performative(
 )
 
 
-def new_frames(sent: int = 1 << 20) -> ClientFrames:
-    """Of a client that got so many deliveries."""
-    return ClientFrames(FRAME_BYTES_MAX, lambda: sent)
+def new_frames(
+    sent: int = 1 << 20, held: int = 1_000, frame_bytes_max: int = FRAME_BYTES_MAX
+) -> ClientFrames:
+    """Of a client that got so many deliveries, and has not settled so many of them."""
+    return ClientFrames(frame_bytes_max, lambda: sent, lambda: held)
 
 
 def parts_of(frames: ClientFrames, data: bytes) -> list[bytes]:
@@ -348,12 +350,64 @@ def test_of_a_long_state_the_engine_hears_the_outcome_and_its_transaction(said: 
         codec.NULL,
     ]
     states = [modified, composite("rejected", error=composite("error", description=said)), inside, long_id]
-    frames = ClientFrames(1 << 20, lambda: 1)
+    frames = new_frames(1, frame_bytes_max=1 << 20)
     frames.look(codec.AMQP_HEADER)
     for state, wanted in zip(states, expected, strict=True):
         (frame,) = codec.frames(b"".join(parts_of(frames, said_of(state, settled=True))))
         assert (frame["first"], frame["settled"]) == (0, True)
         assert repr(frame["state"]) == repr(codec.decode(wanted)[0]), "and no more"
+
+
+def state_heard(state: bytes, held: int) -> bytes:
+    """Of a state that a client says that has not settled so many, what the engine hears."""
+    frames = new_frames(1, held, 1 << 20)
+    frames.look(codec.AMQP_HEADER)
+    said, plain = said_of(state), said_of(codec.NULL)
+    heard = b"".join(parts_of(frames, said))
+    return state if heard == said else heard[len(plain) - 1 :] if heard != plain else codec.NULL
+
+
+def pairs(count: int, value: bytes) -> bytes:
+    return codec.mapping(*[one for n in range(count) for one in (codec.symbol(f"x-opt-{n:03}"), value)])
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pairs(100, codec.string("some text")),
+        codec.mapping(codec.symbol("x-opt"), codec.string("x" * 4_000)),
+        codec.mapping(codec.symbol("x-opt"), b"\xe0\x62\x30\xa3" + b"\x01k" * 48),
+    ],
+    ids=["many", "long", "array"],
+)
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_annotations_that_a_broker_keeps_are_heard(annotations: bytes, is_inside: bool) -> None:
+    state = composite("modified", message_annotations=annotations)
+    if is_inside:
+        state = composite("transactional_state", txn_id=codec.binary(b"1"), outcome=state)
+    assert state_heard(state, 500) == state
+    assert state_heard(state, 300_000) != state, "of so many the engine would keep copies"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [b"\xe0\x06\xff\x40" + bytes(4), b"\xf0\x00\x00\x00\x05\x7f\xff\xff\xff\x40"],
+    ids=["short", "long"],
+)
+def test_an_array_of_very_many_values_without_a_byte_is_not_heard(array: bytes) -> None:
+    pad = codec.string("x" * 200)
+    state = composite("modified", message_annotations=codec.mapping(codec.symbol("x-opt"), array, pad, array))
+    assert state_heard(state, 1) != state
+
+
+def test_a_state_in_a_state_in_a_state_is_malformed_and_no_error_of_ours() -> None:
+    state = composite("accepted")
+    for _ in range(5_000):
+        state = composite("transactional_state", txn_id=codec.binary(b"1"), outcome=state)
+    frames = new_frames(1, frame_bytes_max=1 << 20)
+    frames.look(codec.AMQP_HEADER)
+    (frame,) = codec.frames(b"".join(parts_of(frames, said_of(state))))
+    assert len(repr(frame["state"])) < 300
 
 
 def test_annotations_that_a_broker_keeps_are_heard_of_some_deliveries_at_a_time() -> None:

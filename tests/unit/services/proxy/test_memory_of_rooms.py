@@ -393,3 +393,16 @@ async def test_a_client_that_has_begun_little_stays_however_much_others_have() -
     client.say(BEGUN["links"](10))
     assert is_closed(client)
     await client.leave()
+
+
+async def test_a_client_that_ends_something_stays_though_others_have_begun_more_meanwhile() -> None:
+    client = Client(ProxyLimits(begun_bytes_max=8 * ROOM), MANY)
+    for number in range(30):
+        client.say(BEGUN["links"](number))
+    client.worker.begun.left -= 8 * ROOM
+    client.say(performative("detach", handle=3, closed=True))
+    assert not is_closed(client)
+    client.say(BEGUN["links"](3))
+    assert is_closed(client)
+    await client.leave()
+    assert client.worker.begun.left == 0
