@@ -117,6 +117,7 @@ class OpenProgress(msgspec.Struct, frozen=True, array_like=True):
     """(session, operations taken from it)."""
     ordinal: int
     bytes: int
+    places: int
 
 
 HELD_IN_ONE = 500

@@ -77,6 +77,7 @@ def _encode_open(one: OpenProgress) -> primary_pb2.SubscribeResponse.OpenProgres
         sequences=[taken for _, taken in one.sequences],
         ordinal=one.ordinal,
         bytes=one.bytes,
+        places=one.places,
     )
 
 
@@ -227,6 +228,7 @@ def _decode_open(one: primary_pb2.SubscribeResponse.OpenProgress) -> OpenProgres
         tuple(zip(map(SessionKey, one.sessions), one.sequences, strict=True)),
         one.ordinal,
         one.bytes,
+        one.places,
     )
 
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lockstep.wire.v1 import store_pb2 as lockstep_dot_wire_dot_v1_dot_store__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elockstep/wire/v1/primary.proto\x12\x10lockstep.wire.v1\x1a\x1clockstep/wire/v1/store.proto\"\x95\x02\n\x10SubscribeRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x0c\n\x04\x64isk\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\t\x12\x0f\n\x07log_end\x18\x06 \x01(\x04\x12,\n\x06\x65pochs\x18\x07 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x04\x12\x17\n\x0fis_memory_whole\x18\t \x01(\x08\x12\x14\n\x0csubscription\x18\n \x01(\t\x12\x0f\n\x07\x61pplied\x18\x0b \x01(\x04\x12\x14\n\x0ctakes_blocks\x18\x0c \x01(\x08\"\x9a\t\n\x11SubscribeResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12@\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32,.lockstep.wire.v1.SubscribeResponse.AcceptedH\x00\x12>\n\x07refused\x18\x04 \x01(\x0b\x32+.lockstep.wire.v1.SubscribeResponse.RefusedH\x00\x12K\n\x0esnapshot_chunk\x18\x05 \x01(\x0b\x32\x31.lockstep.wire.v1.SubscribeResponse.SnapshotChunkH\x00\x12<\n\x06\x66rames\x18\x06 \x01(\x0b\x32*.lockstep.wire.v1.SubscribeResponse.FramesH\x00\x12\x45\n\x0bhanded_over\x18\x07 \x01(\x0b\x32..lockstep.wire.v1.SubscribeResponse.HandedOverH\x00\x1a\x8c\x01\n\x08\x41\x63\x63\x65pted\x12\x0e\n\x06\x61greed\x18\x01 \x01(\x04\x12\x16\n\x0esnapshot_index\x18\x02 \x01(\x04\x12\x19\n\x11is_snapshot_whole\x18\x03 \x01(\x08\x12,\n\x06\x65pochs\x18\x04 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x0f\n\x07time_ms\x18\x05 \x01(\x04\x1a/\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x14\n\x0cmissing_from\x18\x02 \x01(\x04\x1a\xbc\x01\n\nHandedOver\x12\n\n\x02to\x18\x01 \x01(\t\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x12>\n\x04open\x18\x03 \x03(\x0b\x32\x30.lockstep.wire.v1.SubscribeResponse.OpenProgress\x12>\n\x04held\x18\x04 \x03(\x0b\x32\x30.lockstep.wire.v1.SubscribeResponse.HeldMessages\x12\x11\n\tis_chosen\x18\x05 \x01(\x08\x1a\xb0\x01\n\x0cOpenProgress\x12\x19\n\x11transaction_index\x18\x01 \x01(\x04\x12\x19\n\x11transaction_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07session\x18\x03 \x01(\x04\x12\x14\n\x0cremaining_ms\x18\x04 \x01(\x04\x12\x10\n\x08sessions\x18\x05 \x03(\x04\x12\x11\n\tsequences\x18\x06 \x03(\x04\x12\x0f\n\x07ordinal\x18\x07 \x01(\x04\x12\r\n\x05\x62ytes\x18\x08 \x01(\x04\x1a\x41\n\x0cHeldMessages\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05queue\x18\x02 \x01(\x04\x12\x11\n\tpositions\x18\x03 \x03(\x04\x1aG\n\rSnapshotChunk\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.lockstep.wire.v1.Item\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\x1a\x42\n\x06\x46rames\x12\x0f\n\x07\x64urable\x18\x01 \x03(\x0c\x12\x11\n\ttransient\x18\x02 \x03(\x0c\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x42\n\n\x08response\"J\n\x12\x41\x63knowledgeRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\":\n\x13\x41\x63knowledgeResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\"z\n\rRefuseRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x19\n\x11transaction_index\x18\x03 \x01(\x04\x12\x19\n\x11transaction_epoch\x18\x04 \x01(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\t\"5\n\x0eRefuseResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x32\x8c\x02\n\x07Primary\x12V\n\tSubscribe\x12\".lockstep.wire.v1.SubscribeRequest\x1a#.lockstep.wire.v1.SubscribeResponse0\x01\x12\\\n\x0b\x41\x63knowledge\x12$.lockstep.wire.v1.AcknowledgeRequest\x1a%.lockstep.wire.v1.AcknowledgeResponse(\x01\x12K\n\x06Refuse\x12\x1f.lockstep.wire.v1.RefuseRequest\x1a .lockstep.wire.v1.RefuseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elockstep/wire/v1/primary.proto\x12\x10lockstep.wire.v1\x1a\x1clockstep/wire/v1/store.proto\"\x95\x02\n\x10SubscribeRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x0c\n\x04\x64isk\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\t\x12\x0f\n\x07log_end\x18\x06 \x01(\x04\x12,\n\x06\x65pochs\x18\x07 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x04\x12\x17\n\x0fis_memory_whole\x18\t \x01(\x08\x12\x14\n\x0csubscription\x18\n \x01(\t\x12\x0f\n\x07\x61pplied\x18\x0b \x01(\x04\x12\x14\n\x0ctakes_blocks\x18\x0c \x01(\x08\"\xaa\t\n\x11SubscribeResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12@\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32,.lockstep.wire.v1.SubscribeResponse.AcceptedH\x00\x12>\n\x07refused\x18\x04 \x01(\x0b\x32+.lockstep.wire.v1.SubscribeResponse.RefusedH\x00\x12K\n\x0esnapshot_chunk\x18\x05 \x01(\x0b\x32\x31.lockstep.wire.v1.SubscribeResponse.SnapshotChunkH\x00\x12<\n\x06\x66rames\x18\x06 \x01(\x0b\x32*.lockstep.wire.v1.SubscribeResponse.FramesH\x00\x12\x45\n\x0bhanded_over\x18\x07 \x01(\x0b\x32..lockstep.wire.v1.SubscribeResponse.HandedOverH\x00\x1a\x8c\x01\n\x08\x41\x63\x63\x65pted\x12\x0e\n\x06\x61greed\x18\x01 \x01(\x04\x12\x16\n\x0esnapshot_index\x18\x02 \x01(\x04\x12\x19\n\x11is_snapshot_whole\x18\x03 \x01(\x08\x12,\n\x06\x65pochs\x18\x04 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x0f\n\x07time_ms\x18\x05 \x01(\x04\x1a/\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x14\n\x0cmissing_from\x18\x02 \x01(\x04\x1a\xbc\x01\n\nHandedOver\x12\n\n\x02to\x18\x01 \x01(\t\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x12>\n\x04open\x18\x03 \x03(\x0b\x32\x30.lockstep.wire.v1.SubscribeResponse.OpenProgress\x12>\n\x04held\x18\x04 \x03(\x0b\x32\x30.lockstep.wire.v1.SubscribeResponse.HeldMessages\x12\x11\n\tis_chosen\x18\x05 \x01(\x08\x1a\xc0\x01\n\x0cOpenProgress\x12\x19\n\x11transaction_index\x18\x01 \x01(\x04\x12\x19\n\x11transaction_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07session\x18\x03 \x01(\x04\x12\x14\n\x0cremaining_ms\x18\x04 \x01(\x04\x12\x10\n\x08sessions\x18\x05 \x03(\x04\x12\x11\n\tsequences\x18\x06 \x03(\x04\x12\x0f\n\x07ordinal\x18\x07 \x01(\x04\x12\r\n\x05\x62ytes\x18\x08 \x01(\x04\x12\x0e\n\x06places\x18\t \x01(\x04\x1a\x41\n\x0cHeldMessages\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05queue\x18\x02 \x01(\x04\x12\x11\n\tpositions\x18\x03 \x03(\x04\x1aG\n\rSnapshotChunk\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.lockstep.wire.v1.Item\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\x1a\x42\n\x06\x46rames\x12\x0f\n\x07\x64urable\x18\x01 \x03(\x0c\x12\x11\n\ttransient\x18\x02 \x03(\x0c\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x42\n\n\x08response\"J\n\x12\x41\x63knowledgeRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\":\n\x13\x41\x63knowledgeResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\"z\n\rRefuseRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x19\n\x11transaction_index\x18\x03 \x01(\x04\x12\x19\n\x11transaction_epoch\x18\x04 \x01(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\t\"5\n\x0eRefuseResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x32\x8c\x02\n\x07Primary\x12V\n\tSubscribe\x12\".lockstep.wire.v1.SubscribeRequest\x1a#.lockstep.wire.v1.SubscribeResponse0\x01\x12\\\n\x0b\x41\x63knowledge\x12$.lockstep.wire.v1.AcknowledgeRequest\x1a%.lockstep.wire.v1.AcknowledgeResponse(\x01\x12K\n\x06Refuse\x12\x1f.lockstep.wire.v1.RefuseRequest\x1a .lockstep.wire.v1.RefuseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIBEREQUEST']._serialized_start=83
   _globals['_SUBSCRIBEREQUEST']._serialized_end=360
   _globals['_SUBSCRIBERESPONSE']._serialized_start=363
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=1541
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=1557
   _globals['_SUBSCRIBERESPONSE_ACCEPTED']._serialized_start=762
   _globals['_SUBSCRIBERESPONSE_ACCEPTED']._serialized_end=902
   _globals['_SUBSCRIBERESPONSE_REFUSED']._serialized_start=904
@@ -43,21 +43,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIBERESPONSE_HANDEDOVER']._serialized_start=954
   _globals['_SUBSCRIBERESPONSE_HANDEDOVER']._serialized_end=1142
   _globals['_SUBSCRIBERESPONSE_OPENPROGRESS']._serialized_start=1145
-  _globals['_SUBSCRIBERESPONSE_OPENPROGRESS']._serialized_end=1321
-  _globals['_SUBSCRIBERESPONSE_HELDMESSAGES']._serialized_start=1323
-  _globals['_SUBSCRIBERESPONSE_HELDMESSAGES']._serialized_end=1388
-  _globals['_SUBSCRIBERESPONSE_SNAPSHOTCHUNK']._serialized_start=1390
-  _globals['_SUBSCRIBERESPONSE_SNAPSHOTCHUNK']._serialized_end=1461
-  _globals['_SUBSCRIBERESPONSE_FRAMES']._serialized_start=1463
-  _globals['_SUBSCRIBERESPONSE_FRAMES']._serialized_end=1529
-  _globals['_ACKNOWLEDGEREQUEST']._serialized_start=1543
-  _globals['_ACKNOWLEDGEREQUEST']._serialized_end=1617
-  _globals['_ACKNOWLEDGERESPONSE']._serialized_start=1619
-  _globals['_ACKNOWLEDGERESPONSE']._serialized_end=1677
-  _globals['_REFUSEREQUEST']._serialized_start=1679
-  _globals['_REFUSEREQUEST']._serialized_end=1801
-  _globals['_REFUSERESPONSE']._serialized_start=1803
-  _globals['_REFUSERESPONSE']._serialized_end=1856
-  _globals['_PRIMARY']._serialized_start=1859
-  _globals['_PRIMARY']._serialized_end=2127
+  _globals['_SUBSCRIBERESPONSE_OPENPROGRESS']._serialized_end=1337
+  _globals['_SUBSCRIBERESPONSE_HELDMESSAGES']._serialized_start=1339
+  _globals['_SUBSCRIBERESPONSE_HELDMESSAGES']._serialized_end=1404
+  _globals['_SUBSCRIBERESPONSE_SNAPSHOTCHUNK']._serialized_start=1406
+  _globals['_SUBSCRIBERESPONSE_SNAPSHOTCHUNK']._serialized_end=1477
+  _globals['_SUBSCRIBERESPONSE_FRAMES']._serialized_start=1479
+  _globals['_SUBSCRIBERESPONSE_FRAMES']._serialized_end=1545
+  _globals['_ACKNOWLEDGEREQUEST']._serialized_start=1559
+  _globals['_ACKNOWLEDGEREQUEST']._serialized_end=1633
+  _globals['_ACKNOWLEDGERESPONSE']._serialized_start=1635
+  _globals['_ACKNOWLEDGERESPONSE']._serialized_end=1693
+  _globals['_REFUSEREQUEST']._serialized_start=1695
+  _globals['_REFUSEREQUEST']._serialized_end=1817
+  _globals['_REFUSERESPONSE']._serialized_start=1819
+  _globals['_REFUSERESPONSE']._serialized_end=1872
+  _globals['_PRIMARY']._serialized_start=1875
+  _globals['_PRIMARY']._serialized_end=2143
 # @@protoc_insertion_point(module_scope)

@@ -184,6 +184,7 @@ class SubscribeResponse(_message.Message):
         SEQUENCES_FIELD_NUMBER: _builtins.int
         ORDINAL_FIELD_NUMBER: _builtins.int
         BYTES_FIELD_NUMBER: _builtins.int
+        PLACES_FIELD_NUMBER: _builtins.int
         transaction_index: _builtins.int
         """Index and epoch of its begin."""
         transaction_epoch: _builtins.int
@@ -192,6 +193,8 @@ class SubscribeResponse(_message.Message):
         """0: it has no time-out."""
         ordinal: _builtins.int
         bytes: _builtins.int
+        places: _builtins.int
+        """That its messages get in queues."""
         @_builtins.property
         def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
             """Sessions that work in it, and at the same places the operations taken from each."""
@@ -209,10 +212,11 @@ class SubscribeResponse(_message.Message):
             sequences: _abc.Iterable[_builtins.int] | None = ...,
             ordinal: _builtins.int = ...,
             bytes: _builtins.int = ...,
+            places: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "ordinal", b"ordinal", "remaining_ms", b"remaining_ms", "sequences", b"sequences", "session", b"session", "sessions", b"sessions", "transaction_epoch", b"transaction_epoch", "transaction_index", b"transaction_index"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "ordinal", b"ordinal", "places", b"places", "remaining_ms", b"remaining_ms", "sequences", b"sequences", "session", b"session", "sessions", b"sessions", "transaction_epoch", b"transaction_epoch", "transaction_index", b"transaction_index"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

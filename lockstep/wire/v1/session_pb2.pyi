@@ -596,7 +596,7 @@ class ClientMessage(_message.Message):
         queue: _builtins.str
         @_builtins.property
         def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-            """What it names and the client does not have in hand."""
+            """What it names and the client does not have in hand, in the order in which it names that."""
 
         def __init__(
             self,

@@ -53,7 +53,15 @@ def handed_over(
         remaining_ms = max(1, progress.ends_ms - now_ms) if progress.ends_ms else 0
         sequences = tuple(sorted(progress.sequences.items()))
         open_ones.append(
-            OpenProgress(key, progress.session, remaining_ms, sequences, progress.ordinal, progress.bytes)
+            OpenProgress(
+                key,
+                progress.session,
+                remaining_ms,
+                sequences,
+                progress.ordinal,
+                progress.bytes,
+                progress.places,
+            )
         )
         yield _TRANSACTION_COST
     held = [HeldMessages()]
@@ -85,7 +93,9 @@ def take_up(context: Context, handed: HandedOver) -> Iterator[int]:
     now_ms = context.now.boottime_ms
     for one in handed.open:
         ends_ms = now_ms + one.remaining_ms if one.remaining_ms else 0
-        progress = TransactionProgress(one.session, ends_ms, dict(one.sequences), one.ordinal, one.bytes)
+        progress = TransactionProgress(
+            one.session, ends_ms, dict(one.sequences), one.ordinal, one.bytes, one.places
+        )
         context.progress.begin(one.transaction, progress)
         context.writer.observe(one.transaction)
         yield _TRANSACTION_COST

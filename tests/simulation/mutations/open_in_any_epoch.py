@@ -30,6 +30,7 @@ class Inventive(Replica):
                             ((buffer.session, AnyCount(0)),),
                             len(buffer.operations),
                             0,
+                            0,
                         )
                         for buffer in copy.state.transactions.open()
                     ),

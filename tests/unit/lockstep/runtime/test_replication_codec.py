@@ -91,6 +91,7 @@ to_backup = st.one_of(
                 st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple),
                 numbers,
                 numbers,
+                numbers,
             ),
             max_size=2,
         ).map(tuple),
@@ -237,7 +238,7 @@ MANY = 40 * HELD_IN_ONE
 def long_word() -> HandedOver:
     """Of many transactions, and of many messages in hand: most of them of one session and queue."""
     opened = tuple(
-        OpenProgress((LogIndex(number), E5), SessionKey(number), 7, ((SessionKey(number), 3),), 2, 100)
+        OpenProgress((LogIndex(number), E5), SessionKey(number), 7, ((SessionKey(number), 3),), 2, 100, 9)
         for number in range(1000)
     )
     held = [

@@ -188,6 +188,20 @@ def test_a_branch_has_the_same_limit_and_can_only_be_rolled_back_then() -> None:
     rig.check_log()
 
 
+def test_a_transaction_that_is_handed_over_has_its_places_still() -> None:
+    rig, client = rig_with(transaction_places_max=2 * QUEUES)
+    fanned_out(client)
+    client.attach(outlives_hand_over=True)
+    key = client.begin()
+    client.ok(publish("k", b"1", b"2", exchange="all", transaction=key, sequence=1))
+    rig = rig.next_reign("hand-over")
+    client.rig, client.stream = rig, 0
+    client.attach(outlives_hand_over=True)
+    refused = client.do(publish("q0", b"3", transaction=key, sequence=2))
+    assert refused.code is ErrorCode.TOO_LARGE and "transaction_places_max" in refused.message
+    rig.check_log()
+
+
 # --- what callers publish together ---
 
 
