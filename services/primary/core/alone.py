@@ -1,8 +1,9 @@
 """Alone: what a primary has to do as a whole and is too much for one step, because of what one client has.
 
 Law: nothing comes between. While such a work is under way the core hears nothing else (what is said waits, in its order), says
-nothing and cuts no frame, so nobody sees it half done; others on the same event loop have their turns. A work is an iterator
-whose steps are short and say what they cost, as those of `Pieces`; what costs little is done in the step that begins it.
+nothing and cuts no frame, so nobody sees it half done; others on the same event loop have their turns. What it has done leaves
+before the next such work is begun. A work is an iterator whose steps are short and say what they cost, as those of `Pieces`; what
+costs little is done in the step that begins it.
 """
 
 from collections import deque

@@ -155,6 +155,11 @@ class ClientHearing:
             self._context.selectors.resumed = None
             self._go_on(taken[0])
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether backlogs are to go on, when nothing is done alone."""
+        return bool(self._cut_off)
+
     def go_on_cut_off(self) -> None:
         """What nothing was to come between is done: backlogs go on."""
         while self._cut_off and not self._context.alone.works:

@@ -168,6 +168,10 @@ class PrimaryCore:
         """It is amid something that nothing may come between, or about to leave, or has not heard all that came meanwhile."""
         self.is_leaving = False
         """Nothing more is heard before it hands over, or stays."""
+        self._has_just_ended = False
+        """Something was done alone until now: it leaves, and what is committed is answered, before more is begun."""
+        self._was_part = False
+        """It was one of rejects or dead letters that wait: these take turns with what is heard."""
         self._held_back: deque[AnyInput] = deque()
         """What came while something was done alone, in order."""
 
@@ -278,10 +282,10 @@ class PrimaryCore:
     def _hear_in_turn(self, given: AnyInput, now: Now) -> None:
         """Something is done alone, or was a moment ago. Whoever asks whether this primary lives hears so meanwhile, who leads in
         its place ends it at once, and who has left follows it no more: nothing is handed over to him, and no key restored on his
-        word.
+        word. What is durable is known at once, so that what was done before is answered as soon as nothing is.
         """
         match given:
-            case LeaseExtended() | LeaseLost() | MapSeen():
+            case LeaseExtended() | LeaseLost() | MapSeen() | StoreSaid(answer=Appended()):
                 self._take(given, now)
             case BackupSaid(message=Acknowledge()) | BackupStreamClosed() if (
                 given.stream in self.backups.by_stream
@@ -293,9 +297,21 @@ class PrimaryCore:
                 self._backup_hearing.tick(now)
             case Woken() if self._alone.works:
                 self._alone.go_on()
+                self._has_just_ended = not self._alone.works
+            case Woken() if self._has_just_ended and not self._was_part and self._are_parts_waiting:
+                self._has_just_ended = False
+            case Woken() | Tick():
+                self._has_just_ended = self._was_part = False
+                self._held_back.append(given)
+                self._take_held_back(now)
             case _:
                 self._held_back.append(given)
-        self._take_held_back(now)
+                if not self._has_just_ended:
+                    self._take_held_back(now)
+
+    @property
+    def _are_parts_waiting(self) -> bool:
+        return bool(self.context.letters.ready) or self.client_hearing.clients.rejects.are_ready
 
     def _take_held_back(self, now: Now) -> None:
         """As much as leaves others their turn, until something is done alone again."""
@@ -327,7 +343,8 @@ class PrimaryCore:
         self._note_alone()
 
     def _note_alone(self) -> None:
-        self.is_alone = self.is_leaving or bool(self._alone.works or self._held_back)
+        is_more = self._alone.works or self._held_back or self.client_hearing.is_cut_off
+        self.is_alone = self.is_leaving or self._has_just_ended or bool(is_more)
 
     def _end_alone(self) -> Iterator[int]:
         yield from self.context.state.finish_in_steps()
@@ -547,18 +564,21 @@ class PrimaryCore:
         Frames leave behind the decision who is answered, for they may wait for those, and before anything is delivered.
         """
         context, works = self.context, self._alone.works
-        if not (self.stopped or works or self.is_leaving):
+        is_free = not (self.stopped or works or self.is_leaving or self._has_just_ended)
+        if is_free:
             self.client_hearing.bodies_came()
             if works:
                 self._stay_alone()
+                self._was_part = bool(works)
         if not (self.stopped or works):
             self._aftermath.settle()
-            if context.letters.ready and not (works or self.is_leaving):
+            if context.letters.ready and is_free:
                 move_waiting(context)
                 if not works:
                     self._aftermath.settle()
             if works:
                 self._stay_alone()
+                self._was_part = bool(works)
             has_lease, was_returning = self.streams.may_speak, context.dispatch.is_returning
             self._map.plan(now, has_lease)
             if self._log.commit(now):

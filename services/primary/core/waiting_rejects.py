@@ -67,6 +67,11 @@ class WaitingRejects:
         """In the order of their turns, of one part each; the first is under way."""
         self._is_reading = False
 
+    @property
+    def are_ready(self) -> bool:
+        """Whether one can go on, and none waits for its bodies."""
+        return bool(self._waiting) and not self._is_reading
+
     def must_wait(self, session: SessionKey, command: AnyCommand) -> bool:
         """Whether this is a reject that is done in parts, or needs bodies; raises `Rejected` if it cannot be executed anyway."""
         if (

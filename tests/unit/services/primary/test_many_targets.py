@@ -13,10 +13,12 @@ from lockstep.core.commands import (
     AnyCommand,
     BindCommand,
     CommitCommand,
+    DeclareQueueCommand,
     DeleteExchangeCommand,
     Disposition,
     OutgoingMessage,
     PublishCommand,
+    QueueOptions,
     RollbackCommand,
     SettleCommand,
 )
@@ -30,7 +32,13 @@ from lockstep.core.requests import CloseConsumer
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core import publishing
 from services.primary.core.publish_records import PLACES_IN_ONE
-from services.primary.core.selecting import COMPARED_MANY, PUBLISH_STEPS_MAX, QUEUES_MANY, SHARE_STEPS
+from services.primary.core.selecting import (
+    COMPARED_MANY,
+    PUBLISH_STEPS_MAX,
+    QUEUES_MANY,
+    SHARE_STEPS,
+    STEPS_PER_MS,
+)
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 from tests.unit.services.primary.test_alone import SLACK, Longest
@@ -618,6 +626,35 @@ def test_between_dead_letters_for_many_queues_others_have_their_turn(
     rig.check_log()
 
 
+@pytest.mark.parametrize("disposition", [None, Disposition.REJECT, Disposition.FAIL])
+def test_others_are_heard_behind_each_part_of_dead_letters(
+    disposition: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: they expire."""
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    rig = Rig(PrimarySettings(piece_cost=1))
+    client, other = rig.client(), rig.client()
+    spread(rig, QUEUES_MANY - 4)
+    other.declare("other")
+    messages = 300
+    in_hand(client, messages, 100 if disposition is None else 0, messages if disposition is not None else 0)
+    rig.holds_store = True
+    if disposition is None:
+        rig.pass_time(200)
+    else:
+        settles(client, disposition)
+    published = 0
+    while rig.state.queues.by_name["from"].length:
+        other.command(publish("other", b"in between"))
+        published += 1
+        wake(rig)
+    assert published > 8 and rig.state.queues.by_name["other"].length > published // 2
+    rig.acknowledge()
+    while rig.wakes:
+        wake(rig)
+    rig.check_log()
+
+
 def test_dead_letters_of_several_queues_take_turns(rig: Rig) -> None:
     client = rig.client()
     spread(rig, 500)
@@ -978,6 +1015,68 @@ def test_behind_each_publish_to_very_many_queues_others_have_their_turn(
         waiting = [(client, number) for client, number in waiting if number not in client.answers]
     assert answered == [clients[0], other, *clients[1:]]
     rig.check_log()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_publishes_to_very_many_queues_are_answered_while_those_behind_them_are_done(
+    rig: Rig, waits: bool
+) -> None:
+    """Also if all were said behind a command that waited for its name. A piece takes its time: the share of selectors grows."""
+    client, count = rig.client(), 4
+    spread(rig, 3 * SHARES_AT_ONCE)
+    rig.holds_claims = waits
+    first = [DeclareQueueCommand(0, "new", QueueOptions())] if waits else []
+    said = say(client, *first, *(publish("k", b"%d" % each, exchange="all") for each in range(count)))
+    numbers = said[-count:]
+    if waits:
+        rig.claimed()
+    while rig.wakes:
+        rig.boottime_ms += SHARE_STEPS // STEPS_PER_MS
+        wake(rig)
+        assert sum(number in client.answers for number in numbers) >= len(rig.bodies("q0")) - 1
+    assert set(said) <= set(client.answers)
+    assert rig.bodies("q0") == [b"%d" % each for each in range(count)]
+    rig.check_log()
+
+
+@pytest.mark.parametrize("disposition", [None, Disposition.REJECT, Disposition.FAIL])
+@pytest.mark.parametrize("answers_late", [False, True])
+def test_dead_letters_and_publishes_to_very_many_queues_that_keep_coming_take_turns(
+    disposition: int | None, answers_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: they expire. `answers_late`: the store, while the next publish is done."""
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    rig = Rig()
+    clients = [rig.client() for _ in range(4)]
+    spread(rig, 3 * SHARES_AT_ONCE)
+    targets = [f"t{number}" for number in range(200)]
+    for name in targets:
+        clients[0].declare(name)
+    clients[0].exchange("dead", *targets)
+    consumer, messages = rig.client(), 60
+    ttl_ms, count_max = (100, 0) if disposition is None else (0, 1)
+    consumer.declare("from", message_ttl_ms=ttl_ms, dead_letter_exchange="dead", delivery_count_max=count_max)
+    consumer.publish("from", *[b""] * messages)
+    if disposition is not None:
+        consumer.consume("from", credit=messages)
+    rig.holds_store = answers_late
+    waiting = [say(client, publish("k", b"", exchange="all"))[0] for client in clients]
+    if disposition is None:
+        rig.pass_time(200)
+    else:
+        settles(consumer, disposition)
+    published = 0
+    while rig.state.queues.by_name["from"].length:
+        rig.boottime_ms += SHARE_STEPS // STEPS_PER_MS
+        wake(rig)
+        if rig.boottime_ms % 3 == 0:
+            rig.acknowledge()
+        for place, client in enumerate(clients):
+            if waiting[place] in client.answers:
+                published += 1
+                [waiting[place]] = say(client, publish("k", b"", exchange="all"))
+        assert published < messages
+    assert published > 4
 
 
 def test_accepts_go_with_a_commit_that_publishes_to_very_many_queues(rig: Rig) -> None:
