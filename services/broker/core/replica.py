@@ -368,7 +368,7 @@ class Replica:
             self._note("hand over refused", why)
             if primary.is_leaving:
                 self._effects += primary.stay(now)
-        elif primary.is_leaving or not primary.is_alone:
+        elif primary.is_leaving or not primary.is_amid:
             if not primary.is_leaving:
                 self._effects += primary.prepare_to_leave(now)
             if primary.may_leave:

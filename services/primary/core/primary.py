@@ -376,6 +376,11 @@ class PrimaryCore:
         yield from self._log.cut_in_steps()
 
     @property
+    def is_amid(self) -> bool:
+        """Something is being done that nothing may come between."""
+        return bool(self._alone.works)
+
+    @property
     def may_leave(self) -> bool:
         """Whether all of that is done."""
         return self.is_leaving and not self._alone.works

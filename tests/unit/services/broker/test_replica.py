@@ -26,6 +26,7 @@ from lockstep.core.inputs import (
     BackupSaid,
     BackupStreamClosed,
     ClientSaid,
+    ClientStreamClosed,
     HandOver,
     LeaseLost,
     MapSeen,
@@ -453,6 +454,18 @@ def test_a_set_is_handed_over_only_to_whom_is_there_to_be_promoted(
     bench.feed(HandOver(SET, B.broker))
     assert ("hand over refused" not in bench.notes()) == is_handed_over
     assert bench.replica.is_serving != is_handed_over
+
+
+def test_a_set_is_handed_over_between_two_things_that_are_done_alone_however_much_waits() -> None:
+    """Clients may see to it that something always does."""
+    bench = leading_with_a_backup()
+    bench.see_presences(bench.own(), member("b"))
+    primary = bench.replica.primary
+    assert primary is not None
+    primary.is_alone = True
+    primary._held_back.extend([ClientStreamClosed(SET, 7)] * 10_000)
+    bench.feed(HandOver(SET, B.broker))
+    assert not bench.replica.is_serving and "hand over refused" not in bench.notes()
 
 
 def test_a_set_is_not_handed_over_to_a_member_whose_stream_was_lost() -> None:
