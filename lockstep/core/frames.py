@@ -45,6 +45,8 @@ _MESSAGE_FIELDS = Message.__struct_fields__
 _CHECKED_BYTES = 128 << 10
 """So much is copied at once to sum it up, which stays in the processor's cache."""
 _Record = TypeVar("_Record", bound=AppliedRecord)
+LoggedRecord = AnyRecord | msgspec.Raw
+"""A record on its way into a frame: as it is, or serialised already (`encode_record`)."""
 
 
 class BadFrame(ValueError):
@@ -92,7 +94,7 @@ def encode_frame(
     first: LogIndex,
     commit_index: LogIndex,
     time_ms: TimeMs,
-    records: Sequence[tuple[AnyRecord, bool] | None],
+    records: Sequence[tuple[LoggedRecord, bool] | None],
     content_bytes: int = 0,
     reign: int = UNKNOWN_REIGN,
 ) -> Frame:
@@ -121,28 +123,38 @@ def encode_frame(
     )
 
 
-def _encode_whole(records: Sequence[tuple[int, AnyRecord]]) -> tuple[bytes, ...]:
+def encode_record(record: Publish) -> msgspec.Raw:
+    """A record as its frame will have it: so many names of queues take their time, and a frame is made in one step."""
+    is_wide = len(record.messages[0].queues) >= _QUEUES_MIN
+    return msgspec.Raw(b"".join(_pieces_of_publish(record)) if is_wide else _ENCODER.encode(record))
+
+
+def _encode_whole(records: Sequence[tuple[int, LoggedRecord]]) -> tuple[bytes, ...]:
     return (_ENCODER.encode(records),)
 
 
-def _encode_in_pieces(records: Sequence[tuple[int, AnyRecord]]) -> tuple[bytes, ...]:
+def _encode_in_pieces(records: Sequence[tuple[int, LoggedRecord]]) -> tuple[bytes, ...]:
     """The same bytes, with big bodies as they are."""
     return tuple(_pieces_of(records))
 
 
-def _pieces_of(records: Sequence[tuple[int, AnyRecord]]) -> Iterator[bytes]:
+def _pieces_of(records: Sequence[tuple[int, LoggedRecord]]) -> Iterator[bytes]:
     yield _array_head(len(records))
     for offset, record in records:
         if type(record) is not Publish:
             yield _ENCODER.encode((offset, record))
             continue
         yield _array_head(2) + _ENCODER.encode(offset)
-        yield _array_head(1 + len(_PUBLISH_FIELDS)) + _ENCODER.encode(_PUBLISH_TAG)
-        for name in _PUBLISH_FIELDS:
-            if name == "messages":
-                yield from _pieces_of_messages(record.messages)
-            else:
-                yield _ENCODER.encode(getattr(record, name))
+        yield from _pieces_of_publish(record)
+
+
+def _pieces_of_publish(record: Publish) -> Iterator[bytes]:
+    yield _array_head(1 + len(_PUBLISH_FIELDS)) + _ENCODER.encode(_PUBLISH_TAG)
+    for name in _PUBLISH_FIELDS:
+        if name == "messages":
+            yield from _pieces_of_messages(record.messages)
+        else:
+            yield _ENCODER.encode(getattr(record, name))
 
 
 def _pieces_of_messages(messages: Sequence[Message]) -> Iterator[bytes]:

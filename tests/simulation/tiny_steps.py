@@ -80,6 +80,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "services.primary.core.removing": {"EVICTED_IN_ONE": 1},
     "services.primary.core.selecting": {"COMPARED_IN_ALL": 1, "COMPARED_MANY": 1, "QUEUES_MANY": 1},
     "services.primary.core.settling": {"SETTLED_IN_ONE": 1, "SETTLED_PART": 1},
+    "services.primary.core.writer": {"NAMES_MANY": 1},
     "services.store.core.blocks": {"PIECE_BLOCKS_MAX": 1, "PIECE_ITEMS_MAX": 1},
 }
 """By module: the smallest value of each constant that makes sense."""

@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections import deque
 from itertools import islice, takewhile
 
-from lockstep.core.frames import FRAME_BYTES_MAX, Frame, encode_frame
+from lockstep.core.frames import FRAME_BYTES_MAX, Frame, LoggedRecord, encode_frame
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
-from lockstep.core.records import AnyRecord, Begin
+from lockstep.core.records import Begin
 
 _RECORD_BYTES = 64
 """What a record takes beside the content of its messages, about."""
@@ -49,7 +49,7 @@ class ReplicationLog:
         for frame in takewhile(lambda frame: frame.header.last > self.commit_index, reversed(frames)):
             self._uncommitted.appendleft((frame.header.last, _size(frame)))
             self._uncommitted_bytes += _size(frame)
-        self._pending: list[tuple[AnyRecord, bool] | None] = []
+        self._pending: list[tuple[LoggedRecord, bool] | None] = []
         self.pending_bytes = 0
         """Content of the records that are in no frame yet, with positions."""
         self._cuts: deque[tuple[LogIndex, int]] = deque()
@@ -72,7 +72,7 @@ class ReplicationLog:
         """Frames are kept for every index behind this one."""
         return LogIndex(self._frames[0].header.first - 1) if self._frames else self.framed_end
 
-    def append(self, record: AnyRecord, is_durable: bool, content_bytes: int) -> LogIndex:
+    def append(self, record: LoggedRecord, is_durable: bool, content_bytes: int) -> LogIndex:
         """Give the record its index. `content_bytes`: what its messages have, or the positions that it names take.
 
         What comes here has passed limits that keep a frame far below its own: more is a bug, and stops the process before anybody

@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep.core.apply_whole import AppliedAt
 from lockstep.core.content import size_of_all
+from lockstep.core.frames import LoggedRecord, encode_record
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.records import (
     Annotate,
@@ -35,6 +36,8 @@ MESSAGE_BYTES = 24
 """What it takes for a message, beside its content and its queues."""
 _TEXT_BYTES = 5
 """What it takes for a text, beside its bytes, at most."""
+NAMES_MANY = 1000
+"""So many names of queues are serialised with their record: a frame may have thousands of times as many."""
 WholeOperation = tuple[Publish | Dequeue, bool, int]
 """A record, whether it is durable, and bytes of what its messages have."""
 
@@ -57,15 +60,19 @@ class Writer:
         """Append and apply one record; answers its index. `places`: what its messages get in all queues, if that is more than one
         each.
         """
+        logged: LoggedRecord = record
         if type(record) is Publish:
             content_bytes = size_of_all(record.messages) or MESSAGE_BYTES * len(record.messages)
             if places > len(record.messages):
-                content_bytes += NAME_BYTES * places
+                names_bytes = NAME_BYTES * places
+                if places >= NAMES_MANY and names_bytes > content_bytes:
+                    logged = encode_record(record)
+                content_bytes += names_bytes
         elif (measure := _MEASURES.get(type(record))) is not None:
             content_bytes = measure(record)
         else:
             content_bytes = 0
-        index = self.log.append(record, is_durable, content_bytes)
+        index = self.log.append(logged, is_durable, content_bytes)
         self.state.apply(index, self.log.epoch, record, is_durable)
         if (told := _TOLD.get(type(record))) is not None:
             told(self, index, record)

@@ -14,10 +14,12 @@ from lockstep.core.frames import (
     HEADER_BYTES,
     BadFrame,
     Frame,
+    LoggedRecord,
     check_frame,
     decode_header,
     decode_records,
     encode_frame,
+    encode_record,
     read_frame,
 )
 from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition, SessionKey, SetName, TimeMs, place
@@ -91,6 +93,23 @@ def test_much_is_written_as_little_is() -> None:
     frame = encode_frame(Epoch(7), LogIndex(3), LogIndex(2), TimeMs(1), batch, content_bytes=100 << 20)
     assert frame == encode_frame(Epoch(7), LogIndex(3), LogIndex(2), TimeMs(1), batch)
     assert check_frame(frame.durable) == frame.header
+
+
+@pytest.mark.parametrize("queues", [1, 100])
+@pytest.mark.parametrize("content_bytes", [0, 100 << 20])
+def test_what_is_serialised_before_its_frame_is_the_same_there(queues: int, content_bytes: int) -> None:
+    many = tuple(map(QueueId, range(queues)))
+    messages = tuple(Message(many, b"properties", b"%d" % number) for number in range(20))
+    publish = Publish(CommandRef(SessionKey(9), 4), (LogIndex(3), Epoch(2)), 70_000, messages)
+    ahead = encode_record(publish)
+    declare = DeclareQueue(None, "q", True)
+    whole: list[tuple[LoggedRecord, bool] | None] = [(declare, True), None, (publish, True), (publish, False)]
+    logged: list[tuple[LoggedRecord, bool] | None] = [(declare, True), None, (ahead, True), (ahead, False)]
+    frames = [
+        encode_frame(Epoch(7), LogIndex(3), LogIndex(2), TimeMs(1), records, content_bytes)
+        for records in (whole, logged)
+    ]
+    assert frames[0] == frames[1]
 
 
 @pytest.mark.fuzz

@@ -23,7 +23,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode
-from lockstep.core.frames import Frame, decode_packed, decode_records
+from lockstep.core.frames import Frame, decode_packed, decode_records, encode_frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, TransactionKey
 from lockstep.core.inputs import AnyInput
 from lockstep.core.invariants import check_invariants
@@ -320,6 +320,28 @@ def test_a_big_frame_is_decoded_in_a_step_of_its_own(rig: Rig) -> None:
     for _ in steps:
         pass
     assert state.applied == last.header.last and state_hash(state) == state_hash(rig.state)
+
+
+def test_names_of_very_many_queues_are_serialised_with_their_record_and_not_with_their_frame(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = rig.client()
+    wired(client, is_mixed=True)
+    named: list[int] = []
+
+    def make(*given: Any) -> Frame:
+        records = [each[0] for each in given[4] if each is not None]
+        named.extend(
+            sum(len(message.queues) for message in record.messages)
+            for record in records
+            if isinstance(record, Publish)
+        )
+        return encode_frame(*given)
+
+    monkeypatch.setattr("services.primary.core.replication_log.encode_frame", make)
+    numbers = by_itself(client, prioritised(MANY))
+    assert client.answers[numbers[0]].value == MANY * QUEUES and sum(named) < PLACES_IN_ONE
+    rig.check_log()
 
 
 # --- refusals ---
