@@ -77,7 +77,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "services.primary.core.publish_records": {"ALIKE_PLACES_IN_ONE": 1, "PLACES_IN_ONE": 1, "_MANY": 1},
     "services.primary.core.publishing": {"_LOOKED_AT_IN_ONE": 1},
     "services.primary.core.queue_view": {"LOOK_AHEAD": 1, "MANY": 1, "STEP": 1},
-    "services.primary.core.removing": {"EVICTED_IN_ONE": 1},
+    "services.primary.core.removing": {"EVICTED_AT_ONCE": 1, "EVICTED_IN_ONE": 1},
     "services.primary.core.selecting": {"COMPARED_IN_ALL": 1, "COMPARED_MANY": 1, "QUEUES_MANY": 1},
     "services.primary.core.settling": {"SETTLED_IN_ONE": 1, "SETTLED_PART": 1},
     "services.primary.core.writer": {"NAMES_MANY": 1},

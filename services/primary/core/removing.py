@@ -18,6 +18,8 @@ from lockstep.core.records import (
 )
 from services.primary.core.context import Context
 
+EVICTED_AT_ONCE = 2000
+"""Messages that go in the step in which others have come: more go behind it, with nothing between."""
 EVICTED_IN_ONE = 500
 """Messages that are looked at in one step whether they are to go."""
 _EVICTION_COST = 2
@@ -85,17 +87,17 @@ def end_part(context: Context) -> None:
 
 
 def evict(context: Context, queue: Queue) -> None:
-    """Remove the oldest messages that nobody has while the queue is over its limits."""
+    """Remove the oldest messages that nobody has while the queue is over its limits: what is more than a step, alone."""
     if not queue.definition.is_evicting:
         return
     surplus, surplus_bytes = _surplus(queue)
     if surplus <= 0 and surplus_bytes <= 0:
         return
-    if surplus_bytes <= 0 and not queue.locks and not context.dispatch.held_count(queue.id):
+    is_little = surplus_bytes <= 0 and surplus <= EVICTED_AT_ONCE
+    if is_little and not queue.locks and not context.dispatch.held_count(queue.id):
         append_dequeue(context, queue, queue.positions(limit=surplus), DequeueReason.EVICTED)
         return
-    for _ in evict_in_steps(context, queue):
-        pass
+    context.alone.do(evict_in_steps(context, queue))
 
 
 def evict_in_steps(context: Context, queue: Queue) -> Iterator[int]:

@@ -37,7 +37,7 @@ from lockstep.core.inputs import (
     Tick,
     Woken,
 )
-from lockstep.core.records import Rollback, RollbackReason
+from lockstep.core.records import Dequeue, Rollback, RollbackReason
 from lockstep.core.replication import Subscribe, SubscriptionRefused
 from lockstep.core.requests import (
     AttachSession,
@@ -49,6 +49,7 @@ from lockstep.core.requests import (
     UnansweredSettle,
 )
 from lockstep.core.server_messages import AttachRefused, BrowseAnswer, HeartbeatAnswered, SessionAttached
+from services.primary.core.removing import EVICTED_AT_ONCE
 from services.primary.core.settings import PrimarySettings
 from tests.counted_work import CountedCalls
 from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient, publish
@@ -341,6 +342,41 @@ def test_what_a_commit_adds_beyond_a_limit_is_evicted_behind_all_of_it() -> None
     client.command(CommitCommand(0, key, 10))
     turns(rig)
     assert rig.bodies("to") == [b"new"] * 3
+    rig.check_log()
+
+
+def test_the_more_one_message_pushes_out_of_an_evicting_queue_the_more_steps_and_no_longer_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    calls = []
+    for count in (3000, 9000):
+        rig = Rig()
+        client = rig.client()
+        client.declare("q", bytes_max=8 * count, is_evicting=True)
+        client.publish("q", *[b"12345678"] * count)
+        measured = Longest(rig)
+        number = client.command(publish("q", bytes(8 * count)))
+        turns(rig)
+        assert client.answers[number].code is ErrorCode.NONE and rig.state.queues.by_name["q"].length == 1
+        calls.append(measured.calls)
+        rig.check_log()
+    assert calls[1] < SLACK * calls[0]
+
+
+def test_what_many_messages_push_out_of_an_evicting_queue_goes_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    rig, count = Rig(), 3 * EVICTED_AT_ONCE
+    client = rig.client()
+    client.declare("q", length_max=count, is_evicting=True)
+    for _ in range(2):
+        number = client.command(publish("q", *[b"1"] * count))
+        turns(rig)
+    assert client.answers[number].code is ErrorCode.NONE and rig.state.queues.by_name["q"].length == count
+    parts = [len(record.positions) for record in rig.records() if isinstance(record, Dequeue)]
+    assert sum(parts) == count and max(parts) <= EVICTED_AT_ONCE
     rig.check_log()
 
 
