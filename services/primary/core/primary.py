@@ -44,7 +44,7 @@ from lockstep.core.inputs import (
     Woken,
 )
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.replication import Acknowledge, HandedOver
+from lockstep.core.replication import Acknowledge, HandedOver, Refuse
 from lockstep.core.store_protocol import Appended
 from lockstep.core.taking_apart import emptied
 from services.primary.core import decisions
@@ -173,7 +173,9 @@ class PrimaryCore:
         self._was_part = False
         """It was one of rejects or dead letters that wait: these take turns with what is heard."""
         self._held_back: deque[AnyInput] = deque()
-        """What came while something was done alone, in order."""
+        """What came while something was done alone, in order; votes against a transaction before all else."""
+        self._is_woken = False
+        """A `Woken` is among it: another one would say no more, and would keep it from growing shorter."""
 
     # --- driving ---
 
@@ -291,6 +293,9 @@ class PrimaryCore:
                 given.stream in self.backups.by_stream
             ):
                 self._take(given, now)
+            case BackupSaid(message=Refuse()) if given.stream in self.backups.by_stream:
+                self._held_back.appendleft(given)
+                self._hear_refusals(now)
             case ClientSaid() if self.client_hearing.heard_amid(given):
                 pass
             case Tick() if self._alone.works:
@@ -302,7 +307,9 @@ class PrimaryCore:
                 self._has_just_ended = False
             case Woken() | Tick():
                 self._has_just_ended = self._was_part = False
-                self._held_back.append(given)
+                if not (self._is_woken and isinstance(given, Woken)):
+                    self._is_woken |= isinstance(given, Woken)
+                    self._held_back.append(given)
                 self._take_held_back(now)
             case _:
                 self._held_back.append(given)
@@ -313,9 +320,18 @@ class PrimaryCore:
     def _are_parts_waiting(self) -> bool:
         return bool(self.context.letters.ready) or self.client_hearing.clients.rejects.are_ready
 
+    def _hear_refusals(self, now: Now) -> None:
+        """They stand before all that waits: of a transaction that is open when its refusal comes no commit is heard first."""
+        while (
+            self._held_back and _is_refusal(self._held_back[0]) and not (self._alone.works or self.is_leaving)
+        ):
+            self._take(self._held_back.popleft(), now)
+            self._stay_alone()
+
     def _take_held_back(self, now: Now) -> None:
         """As much as leaves others their turn, until something is done alone again."""
         taken, works = 0, self._alone.works
+        self._hear_refusals(now)
         while not (works or self.is_leaving):
             self.client_hearing.go_on_cut_off()
             self._stay_alone()
@@ -323,6 +339,7 @@ class PrimaryCore:
                 break
             held_back = self._held_back.popleft()
             taken += _messages_in(held_back)
+            self._is_woken &= not isinstance(held_back, Woken)
             self._take(held_back, now)
             self._stay_alone()
             if self.stopped:
@@ -647,6 +664,10 @@ def _is_commands(given: AnyInput) -> bool:
 
 def _messages_in(given: AnyInput) -> int:
     return 1 + (len(given.messages) if isinstance(given, ClientSaid) else 0)
+
+
+def _is_refusal(given: AnyInput) -> bool:
+    return isinstance(given, BackupSaid) and isinstance(given.message, Refuse)
 
 
 def _is_acknowledgement(given: AnyInput) -> bool:

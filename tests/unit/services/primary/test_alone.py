@@ -317,6 +317,21 @@ def test_nobody_sees_a_part_of_a_commit_and_what_is_said_meanwhile_is_heard_behi
     rig.check_log()
 
 
+def test_what_wakes_a_primary_amid_something_does_not_gather_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What waits is heard one by one: each turn is to leave less of it."""
+    monkeypatch.setattr("services.primary.core.primary.TAKEN_IN_ONE", 1)
+    rig, client, _ = amid_a_commit()
+    last = [client.command(publish("to", b"behind")) for _ in range(20)][-1]
+    while rig.core.is_amid:
+        turns(rig, 1)
+    for _ in range(30):
+        for _ in range(3):
+            rig.feed(Woken(SET))
+    assert not rig.core.is_alone and client.answers[last].code is ErrorCode.NONE
+
+
 def test_what_came_with_a_commit_is_taken_behind_it_and_in_order() -> None:
     rig = Rig(SMALL)
     client = rig.client()

@@ -2,11 +2,13 @@
 
 import pytest
 
+from lockstep.core.commands import BeginCommand, CommitCommand
 from lockstep.core.effects import CloseBackupStream, Note
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionKey
-from lockstep.core.inputs import BackupSaid, BackupStreamClosed, Tick
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionId, SessionKey
+from lockstep.core.inputs import BackupSaid, BackupStreamClosed, ClientSaid, LeaseExtended, Tick, Woken
 from lockstep.core.records import OpenSession
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe, SubscriptionRefused
+from lockstep.core.requests import AttachSession
 from lockstep.core.transaction_states import TransactionState
 from lockstep.runtime.log_format import split_words
 from services.primary.core.settings import PrimarySettings
@@ -162,6 +164,29 @@ def test_whom_the_entry_does_not_name_gets_nothing_and_moves_nothing(broker: str
     ):
         bench.feed(BackupSaid(SET, 2, message))
     assert not bench.core.stopped, "who does not want to hear that says nothing else either"
+
+
+@pytest.mark.parametrize("comes", ["amid it", "behind it"])
+def test_a_vote_against_a_transaction_is_heard_before_a_commit_that_waits(comes: str) -> None:
+    """Something is done alone, and the client has said its commit meanwhile."""
+    bench = PrimaryBench(entry(1, A, B), settings=PrimarySettings(piece_cost=1))
+    subscribe(bench, 1)
+    bench.feed(LeaseExtended(SET, 1, bench.now.boottime_ms + 60_000))
+    bench.feed(
+        ClientSaid(SET, 5, (AttachSession(SET, SessionId("s"), SessionKey(0), Epoch(0), 60_000, 0, ()),))
+    )
+    bench.feed(ClientSaid(SET, 5, (BeginCommand(1, 0),)))
+    context = bench.core.context
+    key = (context.writer.log.end, bench.core.epoch)
+    context.alone.do(iter([1] * 5))
+    bench.feed(Tick(SET))
+    bench.feed(ClientSaid(SET, 5, (CommitCommand(2, key, 0),)))
+    while comes == "behind it" and context.alone.works:
+        bench.feed(Woken(SET))
+    bench.feed(BackupSaid(SET, 1, Refuse(SET, Epoch(1), B.broker, B.incarnation, key, "no room")))
+    for _ in range(20):
+        bench.feed(Woken(SET))
+    assert not bench.core.is_alone and context.state.outcome(key).state is TransactionState.ROLLED_BACK
 
 
 def test_why_a_backup_refuses_is_in_the_log_as_its_words_and_not_as_ours() -> None:
