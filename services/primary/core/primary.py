@@ -628,9 +628,10 @@ class PrimaryCore:
             clearing = context.state.clearing
             if clearing.queues and (turns := clearing.turns()) is not None:
                 context.pieces.begin(turns)
-                context.effects += context.pieces.ask(context.state.set_name, now)
         if self.is_alone and not (self.stopped or self.may_leave):
             context.effects += self._alone.ask(context.state.set_name, now)
+        if context.pieces.works and not (self.stopped or works):
+            context.effects += context.pieces.ask(context.state.set_name, now)
         return self._take_effects()
 
     def _begin_serving(self) -> None:

@@ -215,8 +215,7 @@ def append_batch(
         if progress is not None:
             progress.ordinal += len(record.messages)
     else:
-        for _ in _append_runs(context, request, command, batch, progress):
-            pass
+        at_once(_append_runs(context, request, command, batch, progress))
     if progress is None:
         for queue in batch.queues:
             evict(context, queue)
@@ -228,7 +227,7 @@ def _append_runs(
     command: PublishCommand,
     batch: Batch,
     progress: TransactionProgress | None,
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """Append as many records as there are, and the one that answers for them, in steps that say what they cost."""
     ordinal = progress.ordinal if progress is not None else 0
     enqueues, state = 0, context.state

@@ -75,7 +75,7 @@ class ReplicationLog:
     def append(self, record: LoggedRecord, is_durable: bool, content_bytes: int) -> LogIndex:
         """Give the record its index. `content_bytes`: what its messages have, or the positions that it names take.
 
-        What comes here has passed limits that keep a frame far below its own: more is a bug, and stops the process before anybody
+        What comes here has passed limits that keep a frame far below its own: more is a bug, and ends the reign before anybody
         has the record. Once in a frame it could neither leave nor be taken back.
         """
         before = self._cuts[-1][1] if self._cuts else 0

@@ -362,3 +362,17 @@ def test_all_streams_hear_of_the_end_of_a_reign_and_are_let_go_of_in_pieces(rig:
     assert not rig.core.streams.by_number
     costs = list(rig.core.streams.take_apart())
     assert len(costs) > 2 and max(costs) <= 2 * TAKEN_OUT_IN_ONE
+
+
+@pytest.mark.parametrize("with_state_hash", [False, True])
+def test_a_description_in_pieces_waits_for_no_tick(with_state_hash: bool) -> None:
+    rig = Rig(PrimarySettings(piece_cost=1))
+    client = rig.client()
+    for number in range(20):
+        client.declare(f"q{number}")
+    turns(rig)
+    client.say(Describe(1, with_state_hash=with_state_hash))
+    assert rig.core.context.pieces.works and rig.wakes
+    while wake(rig):
+        pass
+    assert described(client)
