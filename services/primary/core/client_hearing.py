@@ -1,18 +1,21 @@
 """What clients say on their streams, from the attachment on: each message goes to the part that knows what to do with it.
 
 Law: what is said before the epoch serves waits for that, and what is said behind a command that waits for a name, or for bodies,
-or is done in parts, waits with it; so a session's messages are taken in the order in which they were said.
+or is done in parts, waits with it; so a session's messages are taken in the order in which they were said. What was said in one
+go, and is much together, goes on stream by stream, in turns beside what others say.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
-from lockstep.core.commands import AnyCommand, Command, CommitCommand, SettleCommand
+from lockstep.core.commands import AnyCommand, Command, CommitCommand, PublishCommand, SettleCommand
 from lockstep.core.errors import ErrorCode, LimitReached
 from lockstep.core.inputs import ClientSaid, NameClaimed
 from lockstep.core.pieces import PIECE_COST
 from lockstep.core.requests import AttachSession, DetachSession, Heard, Heartbeat
 from lockstep.core.server_messages import HeartbeatAnswered
 from lockstep.core.sessions import Session
+from lockstep.core.taking_apart import emptied
 from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
 from services.primary.core.client_streams import ClientStream, ClientStreams
@@ -24,6 +27,8 @@ from services.primary.core.selecting import BEGUN_MAX, Asking, LongSelection
 
 ACCEPTS_MAX = 8
 """So many accepts are looked through for the commit behind them."""
+WORK_IN_ONE = 4000
+"""Of commands in one step (`Context.work`): behind so much the others wait for the next. It is less than most commands may do."""
 
 
 class ClientHearing:
@@ -47,6 +52,8 @@ class ClientHearing:
         """Said behind something that nothing may come between: to be taken behind it, before all that comes."""
         self._cut_off: dict[int, ClientStream] = {}
         """Streams whose backlogs go on behind that, before all else."""
+        self._rests: dict[int, deque[ClientSaid]] = {}
+        """By stream: what was said behind as much as is done in one step, in order, and what came since. The first is next."""
 
     def said_early(self, given: ClientSaid) -> None:
         """Keep what a client said before the epoch serves, or turn its stream away."""
@@ -72,15 +79,39 @@ class ClientHearing:
 
     def said(self, given: ClientSaid) -> None:
         """Take what a client said, in order."""
-        stream = self._streams.by_number.get(given.stream)
+        if self._rests and (waiting := self._rests.get(given.stream)) is not None:
+            waiting.append(given)
+        elif (rest := self._heard(given)) is None:
+            pass
+        elif self._context.alone.works:
+            self.left.append(rest)
+        else:
+            self._rests[given.stream] = deque((rest,))
+
+    def go_on_with_rests(self) -> None:
+        """One of the streams that said much has its turn."""
+        if not self._rests:
+            return
+        number = next(iter(self._rests))
+        waiting = self._rests.pop(number)
+        rest = None
+        while waiting and rest is None:
+            rest = self._heard(waiting.popleft())
+        if rest is not None:
+            waiting.appendleft(rest)
+        if waiting:
+            self._rests[number] = waiting
+
+    def _heard(self, given: ClientSaid) -> ClientSaid | None:
+        """Take what is not too much for one step; answers the rest."""
+        context, stream = self._context, self._streams.by_number.get(given.stream)
         if stream is not None:
-            stream.heard_ms = self._context.now.boottime_ms
+            stream.heard_ms = context.now.boottime_ms
         messages, place = given.messages, 0
-        works = self._context.alone.works
+        works = context.alone.works
         while place < len(messages):
-            if works:
-                self.left.append(ClientSaid(given.set_name, given.stream, messages[place:]))
-                break
+            if works or context.work > WORK_IN_ONE:
+                return ClientSaid(given.set_name, given.stream, messages[place:])
             message, behind = messages[place], place + 1
             if isinstance(message, AttachSession):
                 if stream is None:
@@ -92,6 +123,7 @@ class ClientHearing:
                 if whole is not None and self.clients.transaction(stream, *whole):
                     self._end_command()
                     behind = place + len(whole[0]) + 1
+                    context.work += sum([len(accept.positions) for accept in whole[0]])
                 else:
                     self._take(stream, message)
             else:
@@ -101,6 +133,7 @@ class ClientHearing:
                 )
                 break
             place = behind
+        return None
 
     def heard_amid(self, given: ClientSaid) -> bool:
         """A client says something while what nothing may come between is done. Answers whether that is only that it lives, which
@@ -118,6 +151,7 @@ class ClientHearing:
     def closed(self, number: int) -> None:
         """A client's stream is gone."""
         self.early.drop(number)
+        self._rests.pop(number, None)
         self._attachments.close_stream(number)
 
     def name_claimed(self, given: NameClaimed) -> None:
@@ -156,20 +190,30 @@ class ClientHearing:
             self._go_on(taken[0])
 
     @property
-    def is_cut_off(self) -> bool:
-        """Whether backlogs are to go on, when nothing is done alone."""
-        return bool(self._cut_off)
+    def has_more(self) -> bool:
+        """Whether backlogs or rests are to go on, when nothing is done alone."""
+        return bool(self._cut_off or self._rests)
+
+    @property
+    def resting(self) -> list[int]:
+        """Streams with rests."""
+        return list(self._rests)
+
+    def take_apart(self) -> Iterator[int]:
+        """The reign is over: leave nothing of the rests, in steps that say what they cost."""
+        yield from emptied(self._rests, lambda rest: sum([len(said.messages) for said in rest[1]]))
 
     def go_on_cut_off(self) -> None:
         """What nothing was to come between is done: backlogs go on."""
-        while self._cut_off and not self._context.alone.works:
+        while self._cut_off and not (self._context.alone.works or self._context.work > WORK_IN_ONE):
             number = next(iter(self._cut_off))
             stream = self._cut_off.pop(number)
             if self._streams.by_number.get(number) is stream:
                 self._go_on(stream)
 
     def _go_on(self, stream: ClientStream) -> None:
-        while not self._context.alone.works:
+        context = self._context
+        while not (context.alone.works or context.work > WORK_IN_ONE):
             message = self.clients.next_held_back(stream)
             if message is None:
                 return
@@ -182,6 +226,12 @@ class ClientHearing:
             return
         try:
             match message:
+                case PublishCommand():
+                    self._context.work += len(message.messages)
+                    self.clients.command(stream, message)
+                case SettleCommand():
+                    self._context.work += len(message.positions)
+                    self.clients.command(stream, message)
                 case Command():
                     self.clients.command(stream, message)
                 case Heartbeat():

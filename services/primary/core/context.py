@@ -65,6 +65,8 @@ class Context:
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""
     effects: list[AnyEffect] = field(default_factory=list)
     """What the input at hand wants done."""
+    work: int = 0
+    """Messages that commands of the input at hand brought or settled, and the places in many queues that they got."""
 
     def queue(self, name: str, session: SessionKey | None = None) -> Queue:
         """The queue of that name, for use by `session` if given; raises `Rejected` NOT_FOUND, or LOCKED: exclusive to another."""

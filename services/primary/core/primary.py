@@ -52,7 +52,7 @@ from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
 from services.primary.core.backup_hearing import BackupHearing
 from services.primary.core.backups import Backups
-from services.primary.core.client_hearing import ClientHearing
+from services.primary.core.client_hearing import WORK_IN_ONE, ClientHearing
 from services.primary.core.client_streams import ClientStreams
 from services.primary.core.clients import Clients
 from services.primary.core.consuming import deliver
@@ -266,6 +266,7 @@ class PrimaryCore:
         if self.stopped:
             return
         self.context.now = now
+        self.context.work = 0
         try:
             if self.is_alone:
                 self._hear_in_turn(given, now)
@@ -274,6 +275,8 @@ class PrimaryCore:
                 if self._alone.works:
                     self._stay_alone()
                     self._take_held_back(now)
+                elif self.context.work > WORK_IN_ONE:
+                    self._note_alone()
         except DiskDamaged as damaged:
             self.disk_damage = damaged.reason
             self._note("damaged", damaged.reason)
@@ -330,12 +333,16 @@ class PrimaryCore:
 
     def _take_held_back(self, now: Now) -> None:
         """As much as leaves others their turn, until something is done alone again."""
-        taken, works = 0, self._alone.works
+        context, taken, works = self.context, 0, self._alone.works
         self._hear_refusals(now)
+        if not (works or self.is_leaving):
+            self.client_hearing.go_on_with_rests()
+            self._stay_alone()
+            context.work = 0  # Whoever said much takes nothing of what others may say in this step.
         while not (works or self.is_leaving):
             self.client_hearing.go_on_cut_off()
             self._stay_alone()
-            if works or not self._held_back or taken >= TAKEN_IN_ONE:
+            if works or not self._held_back or taken >= TAKEN_IN_ONE or context.work > WORK_IN_ONE:
                 break
             held_back = self._held_back.popleft()
             taken += _messages_in(held_back)
@@ -360,7 +367,7 @@ class PrimaryCore:
         self._note_alone()
 
     def _note_alone(self) -> None:
-        is_more = self._alone.works or self._held_back or self.client_hearing.is_cut_off
+        is_more = self._alone.works or self._held_back or self.client_hearing.has_more
         self.is_alone = self.is_leaving or self._has_just_ended or bool(is_more)
 
     def _end_alone(self) -> Iterator[int]:
@@ -447,6 +454,7 @@ class PrimaryCore:
         context = self.context
         for part in (self._copy, context.dispatch, context.expiry, self.streams):
             yield from part.take_apart()
+        yield from self.client_hearing.take_apart()
         yield from emptied(self._held_back, _messages_in)
 
     def _stop(self, reason: str) -> None:
@@ -464,11 +472,15 @@ class PrimaryCore:
 
     def _turn_away_held_back(self, reason: str) -> None:
         """Nobody waits for an answer that does not come."""
+        waiting = self.client_hearing.resting
         for held_back in self._held_back:
-            if isinstance(held_back, ClientSaid) and held_back.stream not in self.streams.by_number:
-                self.streams.turn_away(held_back.stream, ErrorCode.NOT_PRIMARY, reason)
+            if isinstance(held_back, ClientSaid):
+                waiting.append(held_back.stream)
             elif isinstance(held_back, BackupSaid) and held_back.stream not in self.backups.by_stream:
                 self.backups.turn_away(held_back.stream, reason)
+        for stream in dict.fromkeys(waiting):
+            if stream not in self.streams.by_number:
+                self.streams.turn_away(stream, ErrorCode.NOT_PRIMARY, reason)
 
     def _take(self, given: AnyInput, now: Now) -> None:
         match given:
@@ -628,6 +640,8 @@ class PrimaryCore:
             clearing = context.state.clearing
             if clearing.queues and (turns := clearing.turns()) is not None:
                 context.pieces.begin(turns)
+        if context.work > WORK_IN_ONE:
+            self._note_alone()
         if self.is_alone and not (self.stopped or self.may_leave):
             context.effects += self._alone.ask(context.state.set_name, now)
         if context.pieces.works and not (self.stopped or works):

@@ -140,10 +140,11 @@ def admit(context: Context, command: PublishCommand, arriving: Arriving) -> Batc
 
 
 def _pay(context: Context, batch: Batch) -> None:
-    """Take of the selectors' share what goes to many queues costs, or much that goes to some: others have their turn behind it.
-    They wait no longer for it than for whoever asks selectors.
+    """Count it. Take of the selectors' share what goes to many queues costs, or much that goes to some: others have their turn
+    behind it. They wait no longer for it than for whoever asks selectors.
     """
     places = sum([run.places for run in batch.runs if not run.are_alike])
+    context.work += places
     if len(batch.queues) >= QUEUES_MANY or places > PLACES_MANY:
         # Those of one record go to about the same queues.
         queues = max(len(batch.queues), sum([len(run.messages[0].queues) for run in batch.runs]))

@@ -12,7 +12,7 @@ from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 CASES = ("each is answered", "it dies", "it is handed over")
-OPERATIONS, ENDS = 60, 8
+OPERATIONS, ENDS = 60, 24
 
 
 def options_of(case: object) -> Options:
