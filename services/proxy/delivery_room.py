@@ -19,11 +19,13 @@ class DeliveryRoom:
     """Of one connection, and lives as long as it. It has three: for messages that wait; for the rest of those of which its client
     has a part, which cannot go back, and others do not wait for them; and for those that its client has not settled."""
 
-    def __init__(self, shared: WorkerDeliveries, bytes_max: int) -> None:
+    def __init__(self, shared: WorkerDeliveries, bytes_max: int, always_bytes: int = 0) -> None:
+        """`always_bytes`: what it may have however little others leave."""
         self.held = 0
         """Bytes."""
         self._shared = shared
         self._bytes_max = bytes_max
+        self._always_bytes = always_bytes
 
     def take(self, size: int) -> None:
         """So many bytes came and wait."""
@@ -38,7 +40,8 @@ class DeliveryRoom:
     @property
     def is_full(self) -> bool:
         """Whether nothing more is to be asked for."""
-        return self.held > 0 and (self.held >= self._bytes_max or self.held >= self._shared.left)
+        is_much = self.held >= self._bytes_max or self.held >= self._shared.left
+        return is_much and self.held > self._always_bytes
 
     @property
     def is_over(self) -> bool:

@@ -23,6 +23,10 @@ from services.proxy.security.identity import Identity
 from services.proxy.security.users import Action
 from services.proxy.surroundings import Surroundings
 
+UNSETTLED_ALWAYS_BYTES = 64 * 1024
+"""What a connection may have of its worker's room for what is not settled in any case: whoever settles some dozens together, or
+takes them in one transaction, would else wait for what others have to settle."""
+
 
 class Connection(Protocol):
     """What it passes on to the connection."""
@@ -60,8 +64,9 @@ class LinkOwner:
         self.deliveries = DeliveryRoom(worker.deliveries, waiting_bytes_max)
         self.rests = DeliveryRoom(worker.deliveries, waiting_bytes_max)
         """For the rest of big messages of which the client has a part."""
-        self.unsettled = DeliveryRoom(worker.unsettled, worker.settings.limits.unsettled_bytes_max)
-        """For those that the client has and has not settled."""
+        unsettled_bytes_max = worker.settings.limits.unsettled_bytes_max
+        self.unsettled = DeliveryRoom(worker.unsettled, unsettled_bytes_max, UNSETTLED_ALWAYS_BYTES)
+        """For those that the client has and has not settled, and for outcomes that wait for the end of its transactions."""
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
         self._connection = connection
         self._nodes = worker.nodes

@@ -47,7 +47,6 @@ class Owner(client_deliveries.Owner, Protocol):
     traffic: Traffic
     deliveries: DeliveryRoom
     rests: DeliveryRoom
-    unsettled: DeliveryRoom
     deliveries_sent: int
 
     def room(self, link: Handle) -> int: ...

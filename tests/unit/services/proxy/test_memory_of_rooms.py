@@ -17,12 +17,13 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.begun_room import ALWAYS_BYTES
+from services.proxy.link_owner import UNSETTLED_ALWAYS_BYTES
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits, ProxySettings
 from services.proxy.worker import Worker
 from tests.amqp import codec
 from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, composite, performative
 from tests.amqp.listener_rig import FakeTransport, ListenerRig
-from tests.amqp.raw_client import attach_receiver, attach_sender, begin, credit
+from tests.amqp.raw_client import attach_coordinator, attach_receiver, attach_sender, begin, credit
 from tests.amqp.stub_brokers import EPOCH, StubBatches, StubSession, StubSet, stub_nodes
 
 MIB = 1024 * 1024
@@ -61,6 +62,13 @@ class Feed(StubSet):
         return super().consume(port, *arguments, **options)
 
     def _deliver(self, consumer: int, count: int) -> None: ...
+
+    def give_one(self, number: int, body: bytes = b"xx") -> None:
+        self.given += 1
+        section = b"\x00\x53\x70\x45\x00\x53\x75\xb0" + len(body).to_bytes(4, "big")
+        self.port.deliver(
+            "queue", EPOCH, (DeliveredMessage(QueuePosition(1_000 + number), section, body, 0, 0, True),)
+        )
 
     def give(self) -> None:
         first = self.given + 1
@@ -258,6 +266,86 @@ async def test_whoever_settles_some_is_sent_more(caplog: pytest.LogCaptureFixtur
     assert client.worker.traffic.messages_out == client.set.given
     await client.leave()
     assert client.worker.unsettled.left == ROOM
+
+
+async def test_a_client_is_sent_some_however_much_others_have_not_settled() -> None:
+    """It may settle them together, or take them in one transaction."""
+    client = Client(ProxyLimits(unsettled_bytes_max=ROOM), MANY)
+    await client.attach(attach_receiver("r", "queue"), MANY)
+    client.worker.unsettled.left -= ROOM
+    few = UNSETTLED_ALWAYS_BYTES // MESSAGE_BYTES
+    for number in range(2 * few):
+        client.set.give_one(number)
+        await asyncio.sleep(0)
+    assert few <= client.worker.traffic.messages_out <= few + 1
+    await client.leave()
+    assert client.worker.unsettled.left == 0
+
+
+async def in_transaction(client: Client) -> bytes:
+    """Declares one; answers its name."""
+    await client.attach(attach_coordinator(1))
+    declare = b"\x00\x53\x77" + composite("declare")
+    client.say(performative("transfer", 0, declare, handle=1, delivery_id=0, delivery_tag=codec.binary(b"0")))
+    (connection,) = client.worker.connections
+    while not connection.transactions:
+        await asyncio.sleep(0)
+    return (1).to_bytes(8, "big")
+
+
+OUTCOMES = {
+    "released": composite("released"),
+    "rejected": composite("rejected"),
+    "modified": composite(
+        "modified", message_annotations=codec.mapping(codec.symbol("x-opt"), codec.string("x" * 3_000))
+    ),
+}
+
+
+@pytest.mark.parametrize("is_settled", [False, True], ids=["", "settled"])
+@pytest.mark.parametrize("name", OUTCOMES)
+async def test_outcomes_that_wait_for_the_end_of_a_transaction(
+    name: str, is_settled: bool, traced: None
+) -> None:
+    client = Client(ProxyLimits(unsettled_bytes_max=4 * ROOM), MANY)
+    await client.attach(attach_receiver("r", "queue", 0), 4 * MANY)
+    state = composite(
+        "transactional_state", txn_id=codec.binary(await in_transaction(client)), outcome=OUTCOMES[name]
+    )
+    before, said = memory(), 0
+    while not is_held_up(client):
+        client.set.give()
+        await asyncio.sleep(0)
+        last = client.worker.traffic.messages_out - 1
+        client.say(
+            performative("disposition", role=True, first=said, last=last, settled=is_settled, state=state)
+        )
+        for _ in range(5):
+            await asyncio.sleep(0)
+        said = last + 1
+        assert said < MANY // 100, "there is no limit"
+    assert memory() - before < 4 * ROOM + SOME_BYTES
+    await client.leave()
+    assert client.worker.unsettled.left == 4 * ROOM
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["", "transaction"])
+async def test_what_a_client_has_settled_amid_a_big_message_counts_no_more_when_its_link_ends(
+    is_inside: bool,
+) -> None:
+    client = Client(ProxyLimits(output_bytes_max=MIB // 4), 1)
+    await client.attach(attach_receiver("r", "queue"), 10)
+    client.set.give_one(0, bytes(3 * MIB))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert client.worker.connections[0]._owner.rests.held, "the rest waits for room"
+    state = composite("released")
+    if is_inside:
+        state = composite("transactional_state", txn_id=codec.binary(b"none"), outcome=state)
+    client.say(performative("disposition", role=True, first=0, settled=True, state=state))
+    client.say(performative("detach", handle=0, closed=True))
+    await client.leave()
+    assert client.worker.unsettled.left == ProxyLimits().unsettled_bytes_max
 
 
 async def test_what_is_sent_settled_needs_no_such_room() -> None:
