@@ -31,7 +31,7 @@ class _Reject:
     done: int = 0
     """So many of the first positions are."""
     is_alone: bool = False
-    """It was refused together with others."""
+    """It was refused together with others: so were those in front of it, if there are any."""
 
 
 class RejectLine:
@@ -94,7 +94,7 @@ class RejectLine:
                 _refuse(reject, Rejected(ErrorCode.STALE_DELIVERY, text, queue=line[0]))
                 continue
             count += len(reject.positions) - reject.done
-            if taken and (count > self._positions_max or reject.is_alone or taken[0].is_alone):
+            if taken and (count > self._positions_max or taken[0].is_alone):
                 break
             taken.append(waiting.popleft())
         if not waiting:

@@ -20,6 +20,7 @@ class Session:
     before_write: Callable[[], None]
     gathered_bytes = 0
     lost_sessions = 0
+    _is_turn_due = False
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -28,7 +29,12 @@ class Session:
         self.batches = CommandBatches(self, in_order=False)  # type: ignore[arg-type]
 
     def write_soon(self) -> None:
-        pass
+        self._is_turn_due = True
+
+    def _turn(self) -> None:
+        is_due, self._is_turn_due = self._is_turn_due, False
+        if is_due:
+            self.batches.flush()
 
     def submit_for(self, command: c.AnyCommand, heard: Callable[[e.CommandAnswer], None]) -> None:
         self.submitted.append(command)
@@ -37,13 +43,13 @@ class Session:
     def reject(self, queue: str, *positions: int) -> Confirmation:
         named = tuple(map(QueuePosition, positions))
         confirmation = self.batches.settle(queue, Epoch(1), named, c.Disposition.REJECT, None)
-        self.batches.flush()
+        self._turn()
         return confirmation
 
     def answer(self, answer: e.CommandAnswer | int) -> None:
         """The command that was said first of those without an answer."""
         self.heard.pop(0)(e.Done(answer) if isinstance(answer, int) else answer)
-        self.batches.flush()
+        self._turn()
 
     def take(self) -> list[tuple[str, ...]]:
         """What was submitted since."""
@@ -133,15 +139,35 @@ async def test_what_its_session_held_is_not_rejected_in_the_name_of_the_next(ses
     assert kept.result() == 1
 
 
+async def test_a_queue_that_takes_long_has_no_turn_any_more_when_its_session_is_lost(
+    session: Session,
+) -> None:
+    for name in ("a", "b"):
+        session.reject(name, 1, 2)
+    for _ in "ab":
+        session.answer(1)
+    session.lost_sessions += 1
+    session.answer(InDoubt(ErrorCode.UNKNOWN_SESSION, "lost"))
+    session.take()
+    slow = session.reject("c", 1, 2)
+    session.answer(1)
+    session.reject("b", 3)
+    assert session.take() == [("c", "1", "2"), ("c", "2"), ("b", "3")]
+    session.answer(1)
+    assert slow.result() == 2
+
+
 async def test_a_refusal_of_several_is_the_refusal_of_those_alone_that_it_is_due_to(session: Session) -> None:
     under_way = session.reject("q", 1)
     stale, good, partial = session.reject("q", 2), session.reject("q", 3), session.reject("q", 4, 5)
     session.answer(1)
+    later = session.reject("q", 6)
     session.answer(STALE)
     session.answer(STALE)
     session.answer(1)
     session.answer(1)
     session.answer(STALE)
+    session.answer(1)
     assert session.take() == [
         ("q", "1"),
         ("q", "2", "3", "4", "5"),
@@ -149,10 +175,20 @@ async def test_a_refusal_of_several_is_the_refusal_of_those_alone_that_it_is_due
         ("q", "3"),
         ("q", "4", "5"),
         ("q", "5"),
+        ("q", "6"),
     ]
     assert isinstance(stale.exception(), Rejected)
-    assert under_way.result() == good.result() == 1
+    assert under_way.result() == good.result() == later.result() == 1
     assert isinstance(partial.exception(), InDoubt), "a part of it is done"
+
+
+async def test_what_nobody_waits_for_any_more_is_rejected_all_the_same(session: Session) -> None:
+    gone, other = session.reject("q", 1), session.reject("q", 2)
+    gone.cancel()
+    session.answer(1)
+    assert session.take() == [("q", "1"), ("q", "2")]
+    session.answer(1)
+    assert other.result() == 1
 
 
 async def test_several_together_are_not_more_than_a_batch(session: Session) -> None:

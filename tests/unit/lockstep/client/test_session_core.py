@@ -1,6 +1,7 @@
 """One session through everything that can happen to its stream, its primary and its set."""
 
 import pytest
+from msgspec.structs import replace
 
 from lockstep.client import session_events as e
 from lockstep.client.session_line import State
@@ -529,6 +530,13 @@ def test_what_a_partial_settle_has_left_is_in_hand_again() -> None:
     attach = bench.primary.requests[0]
     assert isinstance(attach, rq.AttachSession)
     assert attach.held == (rq.HeldDeliveries("q", Epoch(1), (6, 7)),)  # type: ignore[arg-type]
+    bench.world.settled_max = 2
+    bench.submit("rest", replace(reject, positions=(6, 7)))
+    bench.exchange()
+    bench.lose()
+    bench.exchange()
+    attach = bench.primary.requests[0]
+    assert isinstance(attach, rq.AttachSession) and not attach.held
 
 
 def test_deliveries_of_an_epoch_that_is_over_are_void_and_their_credit_comes_back() -> None:
