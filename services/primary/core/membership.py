@@ -63,11 +63,13 @@ class Membership:
         """Every member that an index waits for. Whoever asks does not care in which order."""
         if not self._targets and not self.guards:
             return self.set_map.in_sync  # Nearly always.
-        members = set(self.set_map.in_sync)
-        for target in self._targets:
-            members.update(target.in_sync)
-        members.update(self.guards)
-        return members
+        return {*self.in_sync_perhaps(), *self.guards}
+
+    def in_sync_perhaps(self) -> Collection[Member]:
+        """Every member that an entry which may be in force has in sync: any of them may be promoted."""
+        if not self._targets:
+            return self.set_map.in_sync
+        return {*self.set_map.in_sync, *(member for target in self._targets for member in target.in_sync)}
 
     def is_below_minimum(self) -> bool:
         """Whether an entry that may be in force has too few members to complete anything."""

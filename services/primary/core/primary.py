@@ -204,12 +204,17 @@ class PrimaryCore:
 
     def may_be_deposed(self, now: Now) -> bool:
         """Of one whose lease is over: whether somebody may have led since, of whom etcd may not know."""
+        if len(self.membership.set_map.brokers) == 1:
+            return False  # There is nobody else.
         return not (self.is_followed_by_all and self.backups.are_heard_lately(now.boottime_ms))
 
     @property
     def is_followed_by_all(self) -> bool:
-        """Whether every member of the in-sync set, as etcd has it, subscribes to this epoch's log."""
-        return self.in_sync_reachable == len(self.membership.set_map.in_sync)
+        """Whether every member that an entry which may be in force has in sync subscribes to this epoch's log."""
+        return all(
+            entry == self._own or self.backups.of_member(entry) is not None
+            for entry in self.membership.in_sync_perhaps()
+        )
 
     @property
     def log_end(self) -> LogIndex:

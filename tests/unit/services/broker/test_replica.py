@@ -419,6 +419,19 @@ def test_who_stood_still_is_followed_by_nobody_for_a_moment() -> None:
     assert bench.wanted(RestoreLeaseKey), "but he who is still followed then"
 
 
+def test_the_only_broker_of_a_set_has_its_key_again_as_soon_as_it_has_a_lease() -> None:
+    """Also behind a sleep: nobody else can have led since."""
+    bench = leading()
+    primary = bench.replica.primary
+    assert primary is not None
+    membership = primary.membership
+    membership.set_map = dataclasses.replace(membership.set_map, brokers=(primary.membership.own.broker,))
+    bench.ms += 70_000
+    bench.feed(LeaseLost(SET))
+    bench.hold_lease(8, for_ms=60_000)
+    assert bench.wanted(RestoreLeaseKey)
+
+
 @pytest.mark.parametrize("is_followed", [True, False])
 def test_who_is_not_followed_by_all_leaves_others_the_time_to_say_that_etcd_was_set_back(
     is_followed: bool,

@@ -296,3 +296,15 @@ class SwapsThatLandWhenTheyLike(RuleBasedStateMachine):
 
 TestSwapsThatLandWhenTheyLike = SwapsThatLandWhenTheyLike.TestCase
 TestSwapsThatLandWhenTheyLike.settings = profile(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_whom_a_swap_that_is_not_settled_takes_in_may_be_promoted_as_well() -> None:
+    found = membership((A, B), 1, {A: 9, C: 10}, (C,))
+    target = found.plan({B.broker})
+    assert target is not None and set(target.in_sync) == {A, B, C}
+    assert set(found.in_sync_perhaps()) == {A, B}, "a guarded learner cannot"
+    found.sent(target)
+    found.in_doubt()
+    assert set(found.in_sync_perhaps()) == {A, B, C}
+    found.confirmed(target, 6)
+    assert set(found.in_sync_perhaps()) == {A, B, C}
