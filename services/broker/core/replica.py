@@ -535,7 +535,11 @@ class Replica:
             self._effects += backup.set_aside()
 
     def _drop_stray_key(self, now: Now) -> None:
-        """A lease key of this process that nobody serves under keeps everybody from being promoted."""
+        """A lease key of this process that nobody serves under keeps everybody from being promoted; also in an etcd that was set
+        back, where nobody is to be before all were told.
+        """
+        if self._facts.is_set_back_untold:
+            return
         holder = self._facts.lease_holder
         is_asking = self._candidate.asked is not None
         if holder is None or is_asking or not holder.startswith(f"{self._process}."):

@@ -63,6 +63,11 @@ class SetFacts:
         """Whether somebody holds the lease key, or may: it was not read yet."""
         return self.lease_holder is not None or not self.is_lease_key_known
 
+    @property
+    def is_set_back_untold(self) -> bool:
+        """Whether etcd lacks a stamp that was seen in it, and does not say yet that it was set back."""
+        return self._stamps.lacks(self._stamp) and not self.is_set_back
+
     def map_seen(self, given: MapSeen) -> bool:
         """The entry as read or watched; answers whether it is news. After `rebuild-map` revisions may begin anew."""
         lineage = Lineage(given.generation, given.earlier_generations)
