@@ -1,7 +1,8 @@
 """Client of etcd: reads, compare-and-swap transactions, leases, watches; several endpoints, one time-out for every call.
 
-Law: a change is sent at most once. A transaction whose answer did not come is `EtcdInDoubt`, and only the caller, who
-knows what it meant, may read again and repeat it. Reads are linearizable and are tried at every endpoint.
+Law: a change is sent at most once, and within the time-out by CLOCK_BOOTTIME or not at all: who slept meanwhile may not want it
+any more. A transaction whose answer did not come is `EtcdInDoubt`, and only the caller, who knows what it meant, may read again
+and repeat it. Reads are linearizable and are tried at every endpoint.
 
 aetcd's own client keeps one endpoint, cannot compare mod revisions and hides header revisions; only its stubs are used.
 """
@@ -16,6 +17,7 @@ import grpc.aio
 from aetcd import rpc
 
 from lockstep.core.errors import ErrorCode, LockstepError
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.etcd_codec import (
     entry_from,
     key_bytes,
@@ -278,8 +280,11 @@ class EtcdClient:
         self, name: str, send: Callable[[Endpoint, float], Awaitable[_Answer]], lease_id: int = 0
     ) -> _Answer:
         """Sends once, to a connected endpoint, and says of a failure whether it may have been executed."""
-        deadline = self._deadline()
+        deadline, asked_ms = self._deadline(), boottime_ms()
         endpoint = await self._connected(deadline)
+        if boottime_ms() - asked_ms > self._timeout_seconds * 1000:
+            text = f"{name} was not sent: nobody could for longer than {self._timeout_seconds:g} s"
+            raise EtcdRejected(ErrorCode.UNAVAILABLE, text, endpoint=endpoint.address)
         try:
             answer = await send(endpoint, max(0.001, deadline - time.monotonic()))
             endpoint.is_suspect = False
