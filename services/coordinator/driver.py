@@ -99,8 +99,9 @@ class CoordinatorDriver:
 
     def feed(self, given: Input) -> None:
         """Handles it to its end, and performs what comes of it."""
-        for effect in self.core.handle(given, read_now()):
-            self._perform(effect)
+        now = read_now()
+        for effect in self.core.handle(given, now):
+            self._perform(effect, now.boottime_ms)
 
     async def run_ticks(self) -> None:
         """For ever; a task of the process."""
@@ -119,12 +120,12 @@ class CoordinatorDriver:
 
     # Inside
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: Effect, asked_ms: int) -> None:
         match effect:
             case (
                 WriteParticipants() | Decide() | KeepCommitted() | DeleteTransaction() | ReadLog() | ListLog()
             ):
-                self._call(self._call_log(effect), "decision log")
+                self._call(self._call_log(effect, asked_ms), "decision log")
             case TellBranch():
                 self._call(self._call_participant(effect), "participant")
             case (
@@ -153,8 +154,8 @@ class CoordinatorDriver:
             case _:
                 assert_never(effect)
 
-    async def _call_log(self, effect: AnyLogEffect) -> None:
-        self.feed(await self._log.perform(effect))
+    async def _call_log(self, effect: AnyLogEffect, asked_ms: int) -> None:
+        self.feed(await self._log.perform(effect, asked_ms))
 
     async def _call_participant(self, effect: TellBranch) -> None:
         participant, xid = effect.participant, effect.xid

@@ -1,8 +1,9 @@
 """Changes of the decision log as transactions of etcd, and what their results mean to the core: the part without any call.
 
-Law: a change is one transaction with the compares that its effect names. Refused, it says what was there at the same moment. To
-an etcd that was set back nothing is written that rests on what it lacks: no list, and no decision (DESIGN R1). What another
-coordinator has left undecided, or may have decided before, is aborted only when a roll call was answered
+Law: a change is one transaction with the compares that its effect names. Refused, it says what was there at the same moment.
+To an etcd that was set back nothing is written that rests on what it lacks: no list, and no decision (DESIGN R1). A change
+leaves within seconds of when the core asked for it, or not at all: behind a sleep another may have decided, in what etcd has
+lost. What another coordinator has left undecided, or may have decided before, is aborted only when a roll call was answered
 (`lockstep/core/stamps.py`).
 """
 
@@ -68,6 +69,9 @@ AnyLogEffect = AnyLogChange | ReadLog | ListLog
 AnyLogAnswer = LogWritten | LogRefused | LogRead | LogListed | LogInDoubt
 Change = tuple[list[Compare], list[Operation]]
 
+AGE_MS_MAX = 5_000
+"""Of a change, when it is sent: longer than a roll is looked at and a lease is granted before, each within a call's time."""
+
 
 class Registered(Protocol):
     """How a coordinator stands in etcd, as its presence knows it."""
@@ -102,8 +106,12 @@ class LogChanges:
         """What a read reads, and a refused change."""
         return view_operations(self._cluster, global_id)
 
-    def change(self, effect: AnyLogChange, outcome_lease: int) -> Change | None:
-        """What is compared and done; None: nothing may be sent. `outcome_lease`: under which an ordinary outcome stays."""
+    def change(self, effect: AnyLogChange, outcome_lease: int, age_ms: int) -> Change | None:
+        """What is compared and done; None: nothing may be sent. `outcome_lease`: under which an ordinary outcome stays. `age_ms`:
+        since the core asked for it.
+        """
+        if age_ms > AGE_MS_MAX:
+            return None
         match effect:
             case WriteParticipants() | Decide() if self._watch.is_set_back:
                 return None

@@ -65,8 +65,8 @@ class LogPort:
         self._granting: asyncio.Task[None] | None = None
         """The grant under way: whoever needs another lease waits for the same."""
 
-    async def perform(self, effect: AnyLogEffect) -> AnyLogAnswer:
-        """Never raises for what etcd does."""
+    async def perform(self, effect: AnyLogEffect, asked_ms: int) -> AnyLogAnswer:
+        """Never raises for what etcd does. `asked_ms`: CLOCK_BOOTTIME, when the core wanted it."""
         try:
             match effect:
                 case ReadLog():
@@ -74,7 +74,7 @@ class LogPort:
                 case ListLog():
                     return await self._list(effect)
                 case _:
-                    return await self._change(effect)
+                    return await self._change(effect, asked_ms)
         except LeaseGone:
             self._outcome_lease_until_ms = 0
             return LogInDoubt(effect.ticket)
@@ -110,17 +110,18 @@ class LogPort:
             await asyncio.sleep(0)
         return self._changes.listed(effect, listing)
 
-    async def _change(self, effect: AnyLogChange) -> LogWritten | LogRefused | LogInDoubt:
+    async def _change(self, effect: AnyLogChange, asked_ms: int) -> LogWritten | LogRefused | LogInDoubt:
         if not isinstance(effect, KeepCommitted) and effect.needs_roll:
             answer = await self._read(ReadLog(effect.ticket, effect.global_id), is_own=True)
             if isinstance(answer, LogInDoubt) or answer.view.is_unattested:
                 return LogInDoubt(effect.ticket)
         leaves_outcome = isinstance(effect, DeleteTransaction) and effect.outcome is not None
-        change = self._changes.change(effect, await self._outcome_lease() if leaves_outcome else 0)
+        outcome_lease = await self._outcome_lease() if leaves_outcome else 0
+        sent_ms = boottime_ms()
+        change = self._changes.change(effect, outcome_lease, sent_ms - asked_ms)
         if change is None:
             return LogInDoubt(effect.ticket)
         operations, seen = self._changes.view_operations(effect.global_id), self._changes.revision_seen
-        sent_ms = boottime_ms()
         return self._changes.changed(effect, await self._etcd.transact(*change, operations), seen, sent_ms)
 
     async def forget(self, global_id: GlobalId) -> bool:

@@ -81,7 +81,8 @@ class Coordinator(Client):
         """The process crashes in the place of the effect that is so many effects away."""
         self.step_fuse: Step | None = None
         """It crashes when it reaches this step next."""
-        self._effects: deque[Effect] = deque()
+        self._effects: deque[tuple[Effect, int]] = deque()
+        """Each with when it was asked for, by the process's own clock."""
         self._last_request = 0
         self._callers: dict[RequestId, Side] = {}
         self._clocks = Clocks(
@@ -107,7 +108,8 @@ class Coordinator(Client):
         self.post(self._handle, given)
 
     def _handle(self, given: Input) -> None:
-        self._effects.extend(self.core.handle(given, self._clocks.now()))
+        now = self._clocks.now()
+        self._effects.extend((effect, now.boottime_ms) for effect in self.core.handle(given, now))
 
     def _tick_again(self) -> None:
         if self.is_alive:
@@ -152,7 +154,7 @@ class Coordinator(Client):
                 if self.fuse <= 0:
                     self.world.coordinators.crash(self.place, "between effects")
                     return False
-            effect = self._effects[0]
+            effect, asked_ms = self._effects[0]
             if self.step_fuse is not None and isinstance(effect, Reached) and effect.step is self.step_fuse:
                 self.world.coordinators.crash_at_step(self.place)
                 return False
@@ -161,15 +163,16 @@ class Coordinator(Client):
                 before(self, effect)
                 if not self.is_alive or self.is_paused:
                     return False
-            self._do(self._effects.popleft())
+            self._effects.popleft()
+            self._do(effect, asked_ms)
         return True
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: Effect, asked_ms: int) -> None:
         match effect:
             case (
                 WriteParticipants() | Decide() | KeepCommitted() | DeleteTransaction() | ReadLog() | ListLog()
             ):
-                self.etcd.perform(effect, self._handle)
+                self.etcd.perform(effect, asked_ms, self._handle)
             case TellBranch():
                 self._tell_branch(effect)
             case GivenUpAnswer():

@@ -116,8 +116,8 @@ class CoordinatorEtcd:
 
     # --- the decision log ---------------------------------------------------------------------------------------------
 
-    def perform(self, effect: AnyLogEffect, then: Callable[[AnyLogAnswer], None]) -> None:
-        """`then` gets the answer, later, once."""
+    def perform(self, effect: AnyLogEffect, asked_ms: int, then: Callable[[AnyLogAnswer], None]) -> None:
+        """`then` gets the answer, later, once. `asked_ms`: as for `LogPort.perform`."""
         changes = self._changes
         match effect:
             case ReadLog():
@@ -132,7 +132,7 @@ class CoordinatorEtcd:
                     if isinstance(answer, LogInDoubt) or answer.view.is_unattested:
                         then(LogInDoubt(effect.ticket))
                     else:
-                        self._begin_change(effect, then)
+                        self._begin_change(effect, asked_ms, then)
 
                 self._read(ReadLog(effect.ticket, effect.global_id), change, is_own=True)
             case ListLog():
@@ -145,13 +145,15 @@ class CoordinatorEtcd:
                     ),
                 )
             case _:
-                self._begin_change(effect, then)
+                self._begin_change(effect, asked_ms, then)
 
-    def _begin_change(self, effect: AnyLogChange, then: Callable[[AnyLogAnswer], None]) -> None:
+    def _begin_change(
+        self, effect: AnyLogChange, asked_ms: int, then: Callable[[AnyLogAnswer], None]
+    ) -> None:
         if isinstance(effect, DeleteTransaction) and effect.outcome is not None:
-            self._leave_outcome(effect, then)
+            self._leave_outcome(effect, asked_ms, then)
         else:
-            self._change(effect, 0, then)
+            self._change(effect, 0, asked_ms, then)
 
     def _read(
         self, effect: ReadLog, then: Callable[[LogRead | LogInDoubt], None], *, is_own: bool = False
@@ -192,7 +194,9 @@ class CoordinatorEtcd:
 
         self._call(lambda etcd: transact(etcd, compares, [Put(key, called.encode())]), take)
 
-    def _leave_outcome(self, effect: DeleteTransaction, then: Callable[[AnyLogAnswer], None]) -> None:
+    def _leave_outcome(
+        self, effect: DeleteTransaction, asked_ms: int, then: Callable[[AnyLogAnswer], None]
+    ) -> None:
         """Under a lease of its own, which nobody renews."""
         lease = self._world.random.getrandbits(40) + 1
         outcome_us = self._coordinator.limits.outcome_ms * MS
@@ -201,12 +205,14 @@ class CoordinatorEtcd:
             if result is IN_DOUBT:
                 then(LogInDoubt(effect.ticket))
             else:
-                self._change(effect, lease, then)
+                self._change(effect, lease, asked_ms, then)
 
         self._call(lambda etcd: etcd.grant(lease, outcome_us), granted)
 
-    def _change(self, effect: AnyLogChange, outcome_lease: int, then: Callable[[AnyLogAnswer], None]) -> None:
-        change = self._changes.change(effect, outcome_lease)
+    def _change(
+        self, effect: AnyLogChange, outcome_lease: int, asked_ms: int, then: Callable[[AnyLogAnswer], None]
+    ) -> None:
+        change = self._changes.change(effect, outcome_lease, self._coordinator.boottime_ms - asked_ms)
         if change is None:
             self._world.loop.after(1 * MS, self._coordinator.post, then, LogInDoubt(effect.ticket))
             return

@@ -1,11 +1,12 @@
 """A coordinator that was cut off comes back to a restored etcd, with what it had in hand (R1, T3, history 26).
 
-It had its list in the log, or all votes in its hands, or only knew of the transaction, which is open for too long by now. Then
-another coordinator has decided, COMMIT where the client had asked that one, or ABORT, and one branch has ended so; the other one
-is prepared. Then everybody but the first coordinator died, and etcd came back from a backup without the decision. Two disks had
-slept through that; the third one, which remembers a stamp that this etcd lacks, comes late. The coordinator has seen nothing that
-this etcd lacks, and the list is its own, or there is none. It would decide the other way: the time for votes is over, or that for
-work, or it has the votes. But so late it calls the roll first, and a witness does not answer.
+It had its list in the log, or all votes in its hands (and fell asleep so), or only knew of the transaction, which is open for
+too long by now. Then another coordinator has decided, COMMIT where the client had asked that one, or ABORT, and one branch has
+ended so; the other one is prepared. Then everybody but the first coordinator died, and etcd came back from a backup without
+the decision. Two disks had slept through that; the third one, which remembers a stamp that this etcd lacks, comes late. The
+coordinator has seen nothing that this etcd lacks, and the list is its own, or there is none. It would decide the other way:
+the time for votes is over, or that for work, or it has the votes. But so late it calls the roll first, and a witness does not
+answer.
 """
 
 from dataclasses import replace
@@ -20,14 +21,21 @@ from tests.simulation.coordinated import LIMITS
 from tests.simulation.coordinator_calls import BeginCall, Begun, call
 from tests.simulation.loop import SECOND
 from tests.simulation.options import CoordinationOptions, Options
-from tests.simulation.staging.prepared_branch import CLUSTER, cut_off_when_it_decides, prepare, prepared_count
+from tests.simulation.staging.prepared_branch import (
+    CLUSTER,
+    asleep_when_it_decides,
+    cut_off_when_it_decides,
+    prepare,
+    prepared_count,
+)
 from tests.simulation.staging.restored_etcd import rebuild_with_c, restore_behind_all
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 IT_ASKED_FOR_VOTES, IT_KNEW_OF_IT = "it had asked for votes", "it only knew of it"
-IT_HAD_ALL_VOTES = "it had all votes"
-CASES = (IT_ASKED_FOR_VOTES, IT_HAD_ALL_VOTES, IT_KNEW_OF_IT, "nothing was lost")
+IT_HAD_ALL_VOTES, IT_SLEPT_THEN = "it had all votes", "it had all votes, and slept"
+CASES = (IT_ASKED_FOR_VOTES, IT_HAD_ALL_VOTES, IT_SLEPT_THEN, IT_KNEW_OF_IT, "nothing was lost")
+SLEPT_S = 25
 PARTICIPANTS = (ParticipantName("set:s1"), ParticipantName("set:s1"))
 
 
@@ -55,7 +63,7 @@ def play(stage: Stage, case: str) -> None:
         stage.until(lambda: world.etcd.get(keys.participants(global_id)) is not None, what="its list")
         stage.run(0.1)
     old = world.etcd.backup()
-    if case != IT_HAD_ALL_VOTES:
+    if case not in (IT_HAD_ALL_VOTES, IT_SLEPT_THEN):
         stage.cut("k1", "etcd")
     if case == "nothing was lost":
         stage.run(LIMITS.prepare_ms / 1000 + 4)
@@ -64,7 +72,7 @@ def play(stage: Stage, case: str) -> None:
         stage.until(lambda: prepared_count(stage) == 0, 30, "it is aborted")
         stage.whole()
         return
-    verdict = Verdict.ABORT if case == IT_HAD_ALL_VOTES else Verdict.COMMIT
+    verdict = Verdict.ABORT if case in (IT_HAD_ALL_VOTES, IT_SLEPT_THEN) else Verdict.COMMIT
     _decide_elsewhere(stage, global_id, begun.generation, verdict)
     stage.done(client.session.submit(_end(verdict, ended)))
     # Longer than an etcd is away that comes back with all that it had decided.
@@ -97,10 +105,12 @@ def _begin(stage: Stage, client: ScriptedClient) -> Begun:
 
 def _stop_before_it_decides(stage: Stage, case: str) -> None:
     """It does not reach the brokers, or etcd no more when it has all votes."""
-    if case != IT_HAD_ALL_VOTES:
+    if case == IT_HAD_ALL_VOTES:
+        cut_off_when_it_decides(stage)
+    elif case == IT_SLEPT_THEN:
+        asleep_when_it_decides(stage, SLEPT_S)
+    else:
         stage.cut("k1", A, B, C)
-        return
-    cut_off_when_it_decides(stage)
 
 
 def _end(verdict: Verdict, branch: Xid) -> CommitBranchCommand | RollbackBranchCommand:

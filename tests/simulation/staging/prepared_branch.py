@@ -1,5 +1,7 @@
 """A prepared branch of a distributed transaction, made by hand: what a script needs in the place of a coordinator."""
 
+from collections.abc import Callable
+
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, ParticipantName, branch_xid, generation_tag
 from lockstep.core.cluster_map import Keys
 from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
@@ -10,6 +12,7 @@ from lockstep.core.xid import Xid
 from services.coordinator.core.messages import Decide, Effect
 from tests.simulation.client import Client
 from tests.simulation.coordinator import Coordinator
+from tests.simulation.loop import SECOND
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import ETCD, Stage
 
@@ -127,14 +130,23 @@ def prepared_count(stage: Stage) -> int:
 
 def cut_off_when_it_decides(stage: Stage) -> None:
     """The coordinator k1 has all votes, and does not reach etcd any more."""
+    _when_it_decides(stage, lambda _: stage.cut("k1", ETCD))
+
+
+def asleep_when_it_decides(stage: Stage, seconds: float) -> None:
+    """The coordinator k1 has all votes, and stands still with what it is about to write."""
+    _when_it_decides(stage, lambda process: stage.world.pause(process, int(seconds * SECOND)))
+
+
+def _when_it_decides(stage: Stage, then: Callable[[Coordinator], None]) -> None:
     coordinators = stage.world.coordinators
 
-    def hold(process: Coordinator, effect: Effect) -> None:
+    def look(process: Coordinator, effect: Effect) -> None:
         if isinstance(effect, Decide):
-            stage.cut("k1", ETCD)
             coordinators.before_effect = None
+            then(process)
 
-    coordinators.before_effect = hold
+    coordinators.before_effect = look
 
 
 def is_known(stage: Stage, xid: Xid) -> bool:

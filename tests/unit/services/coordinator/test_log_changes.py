@@ -21,6 +21,7 @@ from lockstep.core.decision_log import (
 )
 from lockstep.core.ids import BrokerId, Incarnation
 from lockstep.core.stamps import NO_STAMPS, Stamps
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_values import Entry, GetDone, TransactionResult
@@ -36,7 +37,7 @@ from services.coordinator.core.messages import (
     Ticket,
     WriteParticipants,
 )
-from services.coordinator.log_changes import AnyLogChange, LogChanges
+from services.coordinator.log_changes import AGE_MS_MAX, AnyLogChange, LogChanges
 from services.coordinator.log_port import LogPort
 from services.coordinator.presence import Presence
 from tests.unit.services.etcd_in_memory import EtcdInMemory
@@ -103,8 +104,8 @@ def test_an_etcd_that_was_set_back_is_not_believed_when_its_revision_has_passed_
 def test_an_etcd_that_was_set_back_is_written_no_list_and_no_decision() -> None:
     """Their compares would take what it lacks for something that never was."""
     changes = set_back()
-    assert changes.change(WRITE, 0) is None and changes.change(DECIDE, 0) is None
-    assert changes.change(DELETE, 0) is not None, "of which every participant has acknowledged the end"
+    assert changes.change(WRITE, 0, 0) is None and changes.change(DECIDE, 0, 0) is None
+    assert changes.change(DELETE, 0, 0) is not None, "of which every participant has acknowledged the end"
 
 
 @pytest.mark.parametrize("effect", [WRITE, DECIDE])
@@ -113,7 +114,7 @@ def test_a_change_that_was_made_tells_of_an_etcd_set_back_too(effect: WriteParti
     for revision in (7, 6):
         done = changes.changed(effect, TransactionResult(True, revision, []), changes.revision_seen, 0)
         assert done == LogWritten(TICKET, revision), "made is made"
-    assert changes.change(WRITE, 0) is None
+    assert changes.change(WRITE, 0, 0) is None
 
 
 def test_an_operator_is_told_once_of_an_etcd_that_was_set_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,15 +133,25 @@ async def test_nothing_is_decided_in_an_etcd_of_which_a_disk_has_seen_more() -> 
     etcd.put(presence.key, b"")
     presence.revision, presence.generation = etcd.revision, TAG
     presence.generation_value = Registration.generation_value
-    written = await port.perform(WRITE)
+    written = await port.perform(WRITE, boottime_ms())
     assert isinstance(written, LogWritten)
     etcd.put(Keys("c").set_back, b"the disk d of b1 has seen revision 900, etcd is at 100")
     listed = ListRead(written.revision, WRITE.entry.encode())
     decide = Decide(TICKET, WRITE.global_id, listed, Verdict.ABORT, TAG)
-    assert await port.perform(decide) == LogInDoubt(TICKET)
-    assert await port.perform(READ) == LogInDoubt(TICKET)
+    assert await port.perform(decide, boottime_ms()) == LogInDoubt(TICKET)
+    assert await port.perform(READ, boottime_ms()) == LogInDoubt(TICKET)
     del etcd.entries[Keys("c").set_back]
-    assert isinstance(await port.perform(decide), LogWritten)
+    assert isinstance(await port.perform(decide, boottime_ms()), LogWritten)
+
+
+async def test_a_change_that_was_asked_for_before_a_sleep_does_not_leave_behind_it() -> None:
+    """Another may have decided meanwhile, and etcd have been set back behind that: the list stands as it was read."""
+    etcd = EtcdInMemory()
+    port, written = await with_list(etcd)
+    decide = Decide(TICKET, ID, ListRead(written.revision, WRITE.entry.encode()), Verdict.COMMIT, TAG)
+    assert await port.perform(decide, boottime_ms() - AGE_MS_MAX - 1) == LogInDoubt(TICKET)
+    assert DecisionKeys("c").decision(ID) not in etcd.entries
+    assert isinstance(await port.perform(decide, boottime_ms()), LogWritten)
 
 
 async def test_what_the_presence_has_seen_counts_for_the_log_too() -> None:
@@ -148,9 +159,9 @@ async def test_what_the_presence_has_seen_counts_for_the_log_too() -> None:
     presence = Presence(cast(EtcdClient, etcd), "c", Incarnation("me"), "here:1", 5)
     port = LogPort(cast(EtcdClient, etcd), "c", presence, 60_000)
     etcd.put(Keys("c").generation, Registration.generation_value)
-    assert isinstance(await port.perform(READ), LogRead)
+    assert isinstance(await port.perform(READ, boottime_ms()), LogRead)
     presence.watch.take(etcd.revision + 5, TAG, presence.watch.seen)
-    assert await port.perform(READ) == LogInDoubt(TICKET)
+    assert await port.perform(READ, boottime_ms()) == LogInDoubt(TICKET)
 
 
 async def with_list(etcd: EtcdInMemory) -> tuple[LogPort, LogWritten]:
@@ -161,7 +172,7 @@ async def with_list(etcd: EtcdInMemory) -> tuple[LogPort, LogWritten]:
     etcd.put(Keys("c").generation, Registration.generation_value)
     etcd.put(presence.key, b"")
     presence.revision = etcd.entries[presence.key].mod_revision
-    written = await port.perform(WRITE)
+    written = await port.perform(WRITE, boottime_ms())
     assert isinstance(written, LogWritten)
     return port, written
 
@@ -171,7 +182,9 @@ async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() ->
     port, written = await with_list(etcd)
     finished = replace(WRITE.entry, finished=(0,))
     listed = ListRead(written.revision, WRITE.entry.encode())
-    decided = await port.perform(Decide(TICKET, ID, listed, Verdict.COMMIT, TAG, entry=finished))
+    decided = await port.perform(
+        Decide(TICKET, ID, listed, Verdict.COMMIT, TAG, entry=finished), boottime_ms()
+    )
     assert isinstance(decided, LogWritten)
     entry = etcd.entries[keys.participants(ID)]
     assert ParticipantsEntry.decode(entry.value) == finished and entry.mod_revision == decided.revision
@@ -211,7 +224,7 @@ async def test_a_change_does_not_fall_on_what_another_wrote_at_the_same_revision
         etcd.put(keys.decision(ID), Verdict.COMMIT.encode())
     before = dict(etcd.entries)
     assert before[keys.participants(ID)].mod_revision == written.revision
-    assert isinstance(await port.perform(change), LogRefused)
+    assert isinstance(await port.perform(change, boottime_ms()), LogRefused)
     assert etcd.entries == before
 
 
@@ -246,7 +259,7 @@ async def test_the_roll_is_called_for_what_another_has_left_undecided(owner: str
     port = LogPort(etcd, "c", Presence(etcd, "c", Incarnation("me"), "", 1), 1_000)
 
     async def is_unattested() -> bool:
-        answer = await port.perform(READ)
+        answer = await port.perform(READ, boottime_ms())
         assert isinstance(answer, LogRead)
         return answer.view.is_unattested
 
@@ -268,12 +281,12 @@ async def test_the_roll_is_called_for_a_decision_that_needs_it_whoever_has_the_l
     found = left.etcd.entries[keys.participants(ID)]
     listed = ListRead(found.mod_revision, found.value)
     decide = Decide(TICKET, ID, listed, Verdict.ABORT, TAG, needs_roll=True)
-    assert await port.perform(decide) == LogInDoubt(TICKET)
+    assert await port.perform(decide, boottime_ms()) == LogInDoubt(TICKET)
     assert left.stamps.silent == ("b",)
-    assert await port.perform(decide) == LogInDoubt(TICKET), "nobody has answered yet"
+    assert await port.perform(decide, boottime_ms()) == LogInDoubt(TICKET), "nobody has answered yet"
     assert keys.decision(ID) not in left.etcd.entries
     left.stamp(left.stamps.answered(BrokerId("b"), "b/1"))
-    assert isinstance(await port.perform(decide), LogWritten)
+    assert isinstance(await port.perform(decide, boottime_ms()), LogWritten)
     assert left.etcd.entries[keys.decision(ID)].value == Verdict.ABORT.encode()
 
 
@@ -288,10 +301,10 @@ async def test_the_roll_is_called_for_an_abort_that_needs_it_where_nothing_is_wr
     presence.revision = left.etcd.entries[Registration.key].mod_revision
     write = replace(WRITE, decision=Verdict.ABORT, needs_roll=True)
     for _ in range(2):
-        assert await port.perform(write) == LogInDoubt(TICKET), "nobody has answered yet"
+        assert await port.perform(write, boottime_ms()) == LogInDoubt(TICKET), "nobody has answered yet"
         assert left.stamps.silent == ("b",) and keys.participants(ID) not in left.etcd.entries
     left.stamp(left.stamps.answered(BrokerId("b"), "b/1"))
-    assert isinstance(await port.perform(write), LogWritten)
+    assert isinstance(await port.perform(write, boottime_ms()), LogWritten)
     assert left.etcd.entries[keys.decision(ID)].value == Verdict.ABORT.encode()
 
 

@@ -9,6 +9,7 @@ from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName,
 from lockstep.core.decision_log import NO_LIST, DecisionKeys, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_values import EtcdInDoubt, LeaseGranted
 from services.coordinator.core.messages import (
@@ -57,7 +58,8 @@ async def delete(port: LogPort, *numbers: int) -> list[type]:
         DeleteTransaction(Ticket(number), global_id, NO_LIST, None, OutcomeEntry(Verdict.COMMIT))
         for number, global_id in zip(numbers, ids, strict=True)
     ]
-    return [type(answer) for answer in await asyncio.gather(*map(port.perform, effects))]
+    answers = await asyncio.gather(*(port.perform(effect, boottime_ms()) for effect in effects))
+    return [type(answer) for answer in answers]
 
 
 def outcomes_by_lease(etcd: SlowEtcd) -> list[int]:
@@ -107,7 +109,7 @@ async def test_others_have_their_turn_while_a_long_list_is_read(etcd: SlowEtcd, 
         etcd.put(keys.participants(global_id), entry)
         etcd.put(keys.decision(global_id), Verdict.COMMIT.encode())
     etcd.put(f"{keys.all_coordinators}me", b"")
-    listing = asyncio.ensure_future(port.perform(ListLog(Ticket(1))))
+    listing = asyncio.ensure_future(port.perform(ListLog(Ticket(1)), boottime_ms()))
     turns = 0
     while not listing.done():
         turns += 1
