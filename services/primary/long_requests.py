@@ -20,8 +20,8 @@ from lockstep.runtime.turns import LeftToThread, give_way
 STEP_SECONDS = 0.005
 """Of decoding."""
 SAID_MAX = 500
-"""Messages of a client in one input of the core: a few milliseconds' work, unless each of them is much. Behind so many it waits
-until they are handled."""
+"""Messages of a client in one input of the core: a few milliseconds' work; where each of them is much the core takes fewer in one
+step. Behind so many it waits until they are handled."""
 HELD_BACK_SECONDS = 0.005
 """Between two looks whether a core is through with what nothing may come between."""
 UNHEARD_BYTES_MAX = 64 * 1024 * 1024
