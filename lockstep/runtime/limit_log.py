@@ -33,9 +33,10 @@ class LimitLog:
         self, event: str, text: str, *, level: int = logging.WARNING, error: BaseException | None = None
     ) -> None:
         """Something happened that anybody may cause as often as he likes: told and counted as a refusal is. `event`: one of the
-        few words that the program has for it. `error`: told with its stack; each type of error is a kind of its own.
+        few words that the program has for it. `error`: told with its stack; each type of error is a kind of its own, and so is
+        each place that raises it: one fault hides no other.
         """
-        kind = event, type(error).__name__ if error is not None else ""
+        kind = event, _kind_of(error) if error is not None else ""
         if times := self._due(kind):
             self._log.log(level, "event=%s times=%d %s", event, times, text, exc_info=error)
 
@@ -49,3 +50,11 @@ class LimitLog:
             return 0
         self._next_line[kind] = now + LINE_SECONDS
         return times
+
+
+def _kind_of(error: BaseException) -> str:
+    """Its type, and the line that raised it: the program has so many, whatever is said in it."""
+    place, at = "", error.__traceback__
+    while at is not None:
+        place, at = f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}", at.tb_next
+    return f"{type(error).__name__} {place}"

@@ -35,6 +35,8 @@ _NOT_TERMINAL = 0, StateCode.RECEIVED
 WAITING_OUTCOME_BYTES = 2_400
 """What an outcome counts that waits for the end of its transaction, beside its annotations. Measured: 2,100
 of one that its client has settled, and 2,800 in all of one that it has not."""
+COPIES = 3
+"""Of its annotations: the engine has them, as they came and as they were read, and so has what is done at the end."""
 DeliveryName = tuple[Epoch, QueuePosition]
 """Of one queue's."""
 Settling = Callable[[bool], Iterator[None]]
@@ -333,7 +335,7 @@ class ClientDeliveries:
             rejected.append(retired)
 
         excluded_consumer = self.consumer if said.is_undeliverable else 0
-        size = WAITING_OUTCOME_BYTES + len(said.annotations)
+        size = WAITING_OUTCOME_BYTES + COPIES * len(said.annotations)
         room = self._owner.unsettled
         room.take(size)
 

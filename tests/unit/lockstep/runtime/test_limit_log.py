@@ -74,6 +74,24 @@ def test_each_type_of_error_is_told_with_its_stack(log: LimitLog, caplog: pytest
     assert list(map(repr, told)) == ["ValueError('one')", "KeyError('third')"]
 
 
+def raised(place: int) -> ValueError:
+    try:
+        if place == 1:
+            raise ValueError("one")
+        raise ValueError("another")
+    except ValueError as error:
+        return error
+
+
+def test_a_fault_does_not_hide_another_one_of_its_type(
+    log: LimitLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for place in (1, 2, 1, 2):
+        log.seldom("call_failed", "in a handler", error=raised(place))
+    told = [record.exc_info[1] for record in caplog.records if record.exc_info is not None]
+    assert list(map(str, told)) == ["one", "another"]
+
+
 def test_each_limit_has_lines_of_its_own(log: LimitLog, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         log.refused("calls_max", "here")
