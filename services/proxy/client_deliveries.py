@@ -131,6 +131,8 @@ class ClientDeliveries:
         """What had come again."""
         self._unsettled_left: dict[Handle, DeliveryName] = {}
         """What the client had not settled when the link ended, and the engine has: to be settled one by one."""
+        self.rejecting: Confirmation | None = None
+        """Of what was rejected last: what was rejected before is done before it."""
         self._is_over = False
 
     def end(self) -> None:
@@ -526,6 +528,8 @@ class ClientDeliveries:
         )
         if disposition in _RETURNS:
             self._owner.returning.note(queue, confirmation)
+        elif disposition == Disposition.REJECT:
+            self.rejecting = confirmation
         return confirmation
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from proton import Link, Sender
 
 from lockstep.client import session_events as e
+from lockstep.client.command_batches import Confirmation
 from lockstep.core.amqp.sections import join
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode
@@ -142,12 +143,12 @@ class OutgoingLink:
             return
         self._is_over = True
         self._lost_sessions = self.source.session.lost_sessions
-        self.source.session.stop_consuming(self._consumer)
         begun = self._deliveries.begun
         if self._is_answered_early and path.remote_state(begun) != StateCode.ACCEPTED:
             # Whatever else its client wants, it needs no more of it.
             self._deliveries.disposition(begun)
             self.flush()
+        self._stop_consuming()
         self._leave(_NOTHING)
         self._deliveries.end()
         waiting = self._take_waiting()
@@ -158,6 +159,22 @@ class OutgoingLink:
         is_back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner.returning.note(self.source.queue, is_back)
         self._owner.run(_done_later(work, is_back))
+
+    def _stop_consuming(self) -> None:
+        """Not before what its client has rejected is done: a queue that ends with its last consumer would take it along."""
+        rejecting = self._deliveries.rejecting
+        if rejecting is None or rejecting.done():
+            self.source.session.stop_consuming(self._consumer)
+            return
+        self._drain_broker()
+        self._owner.returning.note(self.source.queue, rejecting)
+        self._owner.run(self._stop_consuming_behind(rejecting))
+
+    async def _stop_consuming_behind(self, rejecting: Confirmation) -> None:
+        try:
+            await asyncio.wait((rejecting,))
+        finally:
+            self.source.session.stop_consuming(self._consumer)
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
@@ -269,6 +286,10 @@ class OutgoingLink:
         self._asked -= len(messages)
         if not self.source.is_browser:
             messages = self._owner.reclaims.take(queue, epoch, messages)
+        if self._is_over:
+            returned = [(epoch, message.position) for message in messages]
+            self._give_all(_by_epoch(returned), Disposition.RELEASE)
+            return
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting.extend([(epoch, message) for message in messages])

@@ -51,6 +51,7 @@ class Broker:
         self.granted = 0
         """Credit of the last one, but for what was delivered."""
         self.drains = 0
+        self.stopped = 0
 
     def consume(self, *_: object, after: QueuePosition | None = None, **__: object) -> int:
         self.begun_after.append(after)
@@ -59,6 +60,7 @@ class Broker:
 
     def stop_consuming(self, _: int) -> None:
         """It hears nothing more."""
+        self.stopped += 1
 
     def grant(self, _: int, credit: int) -> None:
         self.granted += credit
