@@ -164,6 +164,19 @@ def test_keys_are_remembered_until_something_is_bound_or_unbound() -> None:
     assert matcher.targets("key.1", {}) == Targets((QueueId(8),))
 
 
+def test_keys_that_take_too_much_are_known_until_something_is_bound_or_unbound() -> None:
+    matcher = ExchangeMatcher("topic")
+    for change in matcher.add, matcher.remove:
+        matcher.give_up("k")
+        assert matcher.is_given_up("k")
+        change(QueueId(7), "key.*", ())
+        assert not matcher.is_given_up("k")
+    keys = [f"key.{number}" for number in range(REMEMBERED_KEYS_MAX + 10)]
+    for key in keys:
+        matcher.give_up(key)
+    assert matcher.is_given_up(keys[-1]) and sum(map(matcher.is_given_up, keys)) <= REMEMBERED_KEYS_MAX
+
+
 def test_of_a_headers_exchange_only_messages_without_headers_are_remembered() -> None:
     matcher = ExchangeMatcher("headers")
     matcher.add(QueueId(7), "", (("colour", "red"),))

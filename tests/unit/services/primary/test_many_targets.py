@@ -946,6 +946,30 @@ def test_dead_letters_whose_key_would_be_compared_with_too_much_are_lost_and_not
     rig.check_log()
 
 
+def test_where_dead_letters_go_is_looked_for_again_when_something_is_bound_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.primary.core.dead_letters.PUBLISH_STEPS_MAX", 10_000)
+    rig = Rig()
+    client = rig.client()
+    key = topical(rig, client, 400)
+    monkeypatch.setattr("tests.unit.services.primary.test_many_targets.DEAD", ("t", key))
+    selectors = rig.core.context.selectors
+    spent = []
+    for _ in range(3):
+        rig.pass_time(50)
+        before = selectors.spent
+        expire(client, 2)
+        while rig.wakes:
+            wake(rig)
+        spent.append(selectors.spent - before)
+        if len(spent) == 2:
+            client.ok(BindCommand(0, "t", "topical", "other"))
+    assert min(spent[0], spent[2]) >= 10_000 and spent[1] == 0
+    assert rig.bodies("topical") == [] and rig.core.context.figures.dead_letters_lost == 6
+    rig.check_log()
+
+
 @pytest.mark.parametrize("leave", WAYS_OUT)
 def test_a_dead_letter_goes_to_as_many_queues_as_a_message_may_and_the_rest_is_noted(
     leave: Callable[[RigClient, int], None],
