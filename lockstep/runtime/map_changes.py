@@ -3,13 +3,14 @@
 Law: a swap is sent once, and its replica hears the current entry before it hears that the swap failed or is in doubt. What may be
 repeated (presence, giving a lease key up) is bound to the mod_revision that was read just before, so that a first attempt that
 etcd executes late can never undo what came after it (history 27). Everything is bound to the value that was read, too: an etcd
-that was set back gives its revisions once more. And a swap leaves under the lease under which it was asked for, or not at all:
-whoever slept meanwhile may have a successor, whom such an etcd has forgotten.
+that was set back gives its revisions once more. And a swap, and giving a key up, leave under the lease under which they were
+asked for, or not at all: whoever slept, or did not reach etcd, may have a successor, whom such an etcd has forgotten.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.effects import (
@@ -99,7 +100,7 @@ class MapChanges:
                 case RestoreLeaseKey():
                     await self._restore_lease_key(effect, lease_id)
                 case DropLeaseKey():
-                    await self._until_done(self._drop_lease_key, effect)
+                    await self._until_done(partial(self._drop_lease_key, lease_id), effect)
                 case PutPresence():
                     await self._until_done(self._put_presence, effect)
                 case MarkSetBack():
@@ -146,7 +147,7 @@ class MapChanges:
         operations: list[Operation],
     ) -> None:
         """`lease_id`: the process lease when it was asked for."""
-        if lease_id == 0 or lease_id != self._lease_id():
+        if not self._is_held(lease_id):
             await self._answer(effect, Verdict.FAILED, 0)
             return
         try:
@@ -160,6 +161,10 @@ class MapChanges:
         else:
             revision = effect.expected.revision if isinstance(effect, RestoreLeaseKey) else result.revision
             await self._answer(effect, Verdict.DONE if result.succeeded else Verdict.FAILED, revision)
+
+    def _is_held(self, lease_id: int) -> bool:
+        """Whether the process lease is still the one that it was when something was asked for."""
+        return lease_id != 0 and lease_id == self._lease_id()
 
     async def _answer(
         self, effect: SwapMap | PromoteSelf | RestoreLeaseKey, verdict: Verdict, revision: int
@@ -183,7 +188,10 @@ class MapChanges:
             except (EtcdRejected, EtcdInDoubt):
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
-    async def _drop_lease_key(self, effect: DropLeaseKey) -> bool:
+    async def _drop_lease_key(self, lease_id: int, effect: DropLeaseKey) -> bool:
+        if not self._is_held(lease_id):
+            # It ends with the lease. Where it does not, the replica asks again, if the etcd that is there now was not set back.
+            return True
         key = self._keys.set_lease(effect.set_name)
         entry = await self._etcd.get(key)
         if entry is None or entry.value != effect.incarnation.encode():

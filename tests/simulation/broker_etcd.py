@@ -288,7 +288,7 @@ class BrokerEtcd:
 
                 def drop(etcd: Etcd) -> None:
                     entry = etcd.get(lease_key)
-                    if entry is not None and entry.value == effect.incarnation.encode():
+                    if lease and entry is not None and entry.value == effect.incarnation.encode():
                         etcd.delete(lease_key)
 
                 self.session.tell(drop)

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from lockstep.core.cluster_map import Keys, SetMap
-from lockstep.core.effects import MapRead, MarkSetBack, PromoteSelf, RestoreLeaseKey, SwapMap
+from lockstep.core.effects import DropLeaseKey, MapRead, MarkSetBack, PromoteSelf, RestoreLeaseKey, SwapMap
 from lockstep.core.ids import BrokerId, DiskId, Incarnation, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
 from lockstep.core.stamps import NO_STAMPS, Stamp
@@ -73,6 +73,28 @@ async def test_a_swap_leaves_under_the_lease_under_which_it_was_asked_for_or_not
     await changes.settled(SET)
     assert answers == [SwapAnswered(SET, 5, Verdict.FAILED, 0)]
     assert etcd.entries[KEYS.set_map(SET)].value == now.encode() and KEYS.set_lease(SET) not in etcd.entries
+    await changes.close()
+
+
+@pytest.mark.parametrize("lease_then", [1, 0, 2])
+async def test_a_lease_key_is_given_up_under_the_lease_under_which_that_was_asked_for_or_ends_with_it(
+    lease_then: int,
+) -> None:
+    """etcd did not answer for long, and came back from a backup, say: there the key keeps others from an epoch that was begun."""
+    etcd, lease_ids = EtcdInMemory(), [1]
+    lease_key, holder = KEYS.set_lease(SET), Incarnation("p.0")
+    etcd.put(lease_key, holder.encode(), 7)
+
+    async def read(_: SetName) -> None:
+        """Nothing is."""
+
+    changes = MapChanges(
+        cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: lease_ids[-1], read, lambda _: None
+    )
+    changes.perform(DropLeaseKey(SET, holder))
+    lease_ids.append(lease_then)
+    await changes.settled(SET)
+    assert (lease_key in etcd.entries) == (lease_then != 1)
     await changes.close()
 
 
