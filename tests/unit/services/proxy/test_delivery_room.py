@@ -177,3 +177,11 @@ def test_a_worker_has_room_for_some_connections_at_their_limit() -> None:
     limits = ProxyLimits()
     assert limits.deliveries_bytes_max >= 16 * limits.waiting_bytes_max
     assert limits.waiting_bytes_max >= 2 * limits.delivery_bytes_max
+
+
+async def test_messages_sent_in_one_go_take_no_more_than_there_is_room_for_however_small_they_are() -> None:
+    served = Rig(credit=5_000)
+    assert served.link is not None
+    room = served.room(served.link)
+    served.deliver_messages(EPOCH, *[(one, b"x") for one in range(1, 5_001)])
+    assert room // LENGTH < len(served.received) <= room // MESSAGE_BYTES

@@ -268,6 +268,35 @@ async def test_whoever_settles_some_is_sent_more(caplog: pytest.LogCaptureFixtur
     assert client.worker.unsettled.left == ROOM
 
 
+async def test_what_is_settled_is_room_for_the_other_links_at_once() -> None:
+    client = Client(ProxyLimits(unsettled_bytes_max=ROOM), MANY)
+    await client.attach(attach_receiver("r", "queue"), MANY)
+    client.set.give()
+    await asyncio.sleep(0)
+    assert client.worker.unsettled.left == ROOM - STEP * MESSAGE_BYTES
+    client.say(
+        performative(
+            "disposition", role=True, first=0, last=STEP - 1, settled=True, state=composite("released")
+        )
+    )
+    assert client.worker.unsettled.left == ROOM
+    await client.leave()
+
+
+async def test_what_we_have_settled_is_room_for_the_other_links_a_second_later() -> None:
+    client = Client(ProxyLimits(unsettled_bytes_max=ROOM), MANY)
+    await client.attach(attach_receiver("r", "queue"), MANY)
+    client.set.give()
+    await asyncio.sleep(0)
+    client.say(performative("disposition", role=True, first=0, last=STEP - 1, state=composite("released")))
+    assert client.worker.unsettled.left < ROOM, "the client waits for that"
+    for _ in range(5):
+        await asyncio.sleep(0)
+    client.worker.connections[0].give_back_late(0.0)
+    assert client.worker.unsettled.left == ROOM
+    await client.leave()
+
+
 async def test_a_client_is_sent_some_however_much_others_have_not_settled() -> None:
     """It may settle them together, or take them in one transaction."""
     client = Client(ProxyLimits(unsettled_bytes_max=ROOM), MANY)
