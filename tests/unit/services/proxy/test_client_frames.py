@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.proxy.begun_room import LONG_FACTOR, SHORT_BYTES
 from services.proxy.client_frames import TOLD_AT_ONCE, ClientFrames
 from services.proxy.core.addresses import has_control_characters
 from tests.amqp import codec
@@ -431,3 +432,12 @@ def test_a_long_state_that_is_cut_short_is_the_engine_s_business(cut: int) -> No
     frames = new_frames()
     frames.look(codec.AMQP_HEADER)
     assert b"".join(parts_of(frames, frame)) == frame
+
+
+def test_what_an_open_says_counts_too() -> None:
+    frames = new_frames()
+    said = performative(
+        "open", container_id="c", properties=codec.mapping(codec.symbol("k"), codec.string("x" * 3_000))
+    )
+    parts_of(frames, codec.AMQP_HEADER + said)
+    assert frames.begun_bytes == LONG_FACTOR * (len(said) - SHORT_BYTES)
