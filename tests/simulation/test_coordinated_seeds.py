@@ -16,10 +16,13 @@ PARTS = 10
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_distributed_transaction_has_one_outcome(part: int) -> None:
+    """Of each of a part's seeds that is so. Not each has time for a commit: in one all disks lose power, and etcd is set back."""
+    told = 0
     for seed in range(part * SEEDS // PARTS, (part + 1) * SEEDS // PARTS):
         report = run(draw_coordinated(seed))
         assert not report.broken, failure(report, "--coordinators")
-        assert report.totals["distributed transactions told committed"]
+        told += report.totals["distributed transactions told committed"]
+    assert told
 
 
 def test_a_seed_with_coordinators_repeats() -> None:

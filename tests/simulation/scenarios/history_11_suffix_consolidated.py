@@ -5,6 +5,7 @@ without all that. C shows nothing of its suffix when it comes back, and can drop
 commit index.
 """
 
+from lockstep.core.ids import LogIndex
 from tests.simulation.staging.stage import A, B, C, Stage
 
 
@@ -23,6 +24,8 @@ def play(stage: Stage) -> None:
     stage.kill(A, C)
     stage.run(0.1)
     stage.revive(C)
+    stage.until(lambda: _shown(stage) is not None, what="what C has")
+    stage.expect(_shown(stage) == end, "it shows nothing of its suffix")
     stage.until(lambda: stage.epoch == 2, what="a successor")
     stage.let_go(A, B)
     stage.expect(stage.map.primary == B, "B, which kept its memory, leads")
@@ -31,3 +34,10 @@ def play(stage: Stage) -> None:
     stage.whole()
     stage.expect({member.disk for member in stage.map.in_sync} == disks, "no disk fell out with another")
     stage.expect(len(reader.browse("a")) == 9, "all of it, once, by the client's retries")
+
+
+def _shown(stage: Stage) -> LogIndex | None:
+    """How far C has applied what it has loaded from its disk."""
+    backup = stage.replica(C).backup
+    copy = backup.copy if backup is not None else None
+    return copy.state.applied if copy is not None else None
