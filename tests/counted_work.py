@@ -1,8 +1,8 @@
 """Work that is counted, not timed: calls of functions and opcodes are as many on a slow machine as on a fast one.
 
-Law: what counts is what a block does in its own thread, and nothing of the counting, or of what is collected meanwhile: nothing is
-until the block ends. Python 3.11.2 may die where it collects amid generators that are profiled. Who profiled or traced before
-goes on behind it.
+Law: what counts is what a block does in its own thread, and nothing of the counting. Nothing is collected until the block ends:
+that would count, and an interpreter has died where it collected amid generators that were profiled. Who profiled or traced
+before goes on behind it.
 """
 
 import gc
