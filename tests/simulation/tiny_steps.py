@@ -65,7 +65,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "services.primary.core.backups": {"CATCH_UP_CHUNKS": 1, "SNAPSHOT_TURN_CHUNKS": 1},
     "services.primary.core.branch_requests": {"_LOOKED_AT": 1},
     "services.primary.core.client_hearing": {"WORK_IN_ONE": 0},
-    "services.primary.core.dead_letters": {"LOOKED_AT_IN_ONE": 1},
+    "services.primary.core.dead_letter_targets": {"LOOKED_AT_IN_ONE": 1},
     "services.primary.core.describing": {"_LOOKED_AT": 1},
     "services.primary.core.dispatch": {"RETURNED_IN_ONE": 1},
     "services.primary.core.expiry": {"LOOKED_AT_MAX": 1, "QUEUES_LOOKED_AT": 1, "WATCHED_MAX": 1},

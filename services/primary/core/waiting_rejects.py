@@ -23,16 +23,9 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import DequeueReason
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
-from services.primary.core.dead_letters import (
-    Ways,
-    are_few,
-    ask_for_turn,
-    bodies_away,
-    find_ways,
-    may_move,
-    move_part,
-    part_of,
-)
+from services.primary.core.dead_letter_parts import bodies_away, move_part, part_of
+from services.primary.core.dead_letter_routes import Routes, find_routes
+from services.primary.core.dead_letters import are_few, ask_for_turn, may_move
 from services.primary.core.read_back import Found
 from services.primary.core.removing import end_part
 from services.primary.core.settling import check_held, named
@@ -124,9 +117,9 @@ class WaitingRejects:
         if context.state.queues.by_id.get(queue.id) is not queue:
             first.is_done = True
             return
-        ways = yield from find_ways(context, queue, DequeueReason.REJECTED)
-        part = self.part(queue, left, ways)
-        away = [each for each in bodies_away(context, queue, part, ways) if each not in first.found]
+        routes = yield from find_routes(context, queue, DequeueReason.REJECTED)
+        part = self.part(queue, left, routes)
+        away = [each for each in bodies_away(context, queue, part, routes) if each not in first.found]
         if away:
             self._read(first, away)
             return
@@ -135,8 +128,8 @@ class WaitingRejects:
         is_last = self.is_last(left, part)
         first.left = left[len(part) :]
         context.dispatch.let_go(session, queue.id, part)
-        context.letters.pay(len(part) * ways.cost)
-        yield from move_part(context, queue, part, ways, DequeueReason.REJECTED)
+        context.letters.pay(len(part) * routes.cost)
+        yield from move_part(context, queue, part, routes, DequeueReason.REJECTED)
         first.is_done = is_last
         if is_last:
             return
@@ -149,9 +142,9 @@ class WaitingRejects:
         end_part(context)
         self._waiting.rotate(-1)
 
-    def part(self, queue: Queue, left: Sequence[QueuePosition], ways: Ways) -> Sequence[QueuePosition]:
+    def part(self, queue: Queue, left: Sequence[QueuePosition], routes: Routes) -> Sequence[QueuePosition]:
         """What is done next of a reject of which so much is left."""
-        return part_of(self._context, queue, left, ways)
+        return part_of(self._context, queue, left, routes)
 
     def is_last(self, left: Sequence[QueuePosition], part: Sequence[QueuePosition]) -> bool:
         """Whether nothing is left behind this part."""

@@ -29,7 +29,7 @@ from lockstep.core.records import (
 )
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core.context import SHOWN_MAX, Context, Request, check_name, check_text, shown
-from services.primary.core.dead_letters import dead_letter_exchange
+from services.primary.core.dead_letter_routes import dead_letter_exchange
 
 
 def needs_claim(context: Context, command: object) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
-from services.primary.core.dead_letters import Ways
+from services.primary.core.dead_letter_routes import Routes
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.waiting_rejects import WaitingRejects
 from tests.simulation.mutations import Mutation
@@ -13,7 +13,7 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class Whole(WaitingRejects):
-    def part(self, queue: Queue, left: Sequence[QueuePosition], ways: Ways) -> Sequence[QueuePosition]:
+    def part(self, queue: Queue, left: Sequence[QueuePosition], routes: Routes) -> Sequence[QueuePosition]:
         return left
 
 

@@ -20,7 +20,7 @@ from lockstep.core.inputs import Tick, Woken
 from lockstep.core.requests import Heartbeat
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from lockstep.core.server_messages import ConsumerOpened, HeartbeatAnswered
-from services.primary.core.dead_letters import QUESTION_AS_TARGETS
+from services.primary.core.dead_letter_routes import QUESTION_AS_TARGETS
 from services.primary.core.selecting import (
     DEAD_LETTER_STEPS_MAX,
     DEAD_LETTERS_COSTLY_MAX,
@@ -307,7 +307,7 @@ def test_dead_letters_that_are_too_costly_for_a_binding_hold_nobody_up_and_the_o
 def test_a_dead_letter_goes_to_those_queues_alone_that_are_found_in_as_many_steps_as_a_publish_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("services.primary.core.dead_letters.PUBLISH_STEPS_MAX", 10_000)
+    monkeypatch.setattr("services.primary.core.dead_letter_targets.PUBLISH_STEPS_MAX", 10_000)
     rig = Rig()
     client = rig.client()
     client.exchange("x")

@@ -928,7 +928,7 @@ def test_a_key_of_dead_letters_is_compared_with_many_patterns_in_turns(
 def test_dead_letters_whose_key_would_be_compared_with_too_much_are_lost_and_noted(
     leave: Callable[[RigClient, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.primary.core.dead_letters.PUBLISH_STEPS_MAX", 10_000)
+    monkeypatch.setattr("services.primary.core.dead_letter_routes.PUBLISH_STEPS_MAX", 10_000)
     rig = Rig()
     client = rig.client()
     key = topical(rig, client, 400)
@@ -949,7 +949,7 @@ def test_dead_letters_whose_key_would_be_compared_with_too_much_are_lost_and_not
 def test_where_dead_letters_go_is_looked_for_again_when_something_is_bound_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("services.primary.core.dead_letters.PUBLISH_STEPS_MAX", 10_000)
+    monkeypatch.setattr("services.primary.core.dead_letter_routes.PUBLISH_STEPS_MAX", 10_000)
     rig = Rig()
     client = rig.client()
     key = topical(rig, client, 400)
