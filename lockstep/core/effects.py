@@ -119,6 +119,8 @@ class PromoteSelf(Effect, frozen=True):
     expected: MapRead
     set_map: SetMap
     presences: tuple[tuple[BrokerId, Incarnation, int], ...]
+    is_mark_compared: bool
+    """And etcd does not say that it was set back (R1). Not where an operator has accepted a loss: that is done there, too."""
 
 
 class DropLeaseKey(Effect, frozen=True):
@@ -136,6 +138,8 @@ class RestoreLeaseKey(Effect, frozen=True):
     request: int
     expected: MapRead
     incarnation: Incarnation
+    is_mark_compared: bool
+    """And etcd does not say that it was set back (R1). Not where all members follow who asks: none has seen a later epoch."""
 
 
 class PutPresence(Effect, frozen=True):

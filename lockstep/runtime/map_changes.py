@@ -113,12 +113,15 @@ class MapChanges:
         expected = effect.expected
         return [*as_read(self._keys.set_map(effect.set_name), expected.value, expected.revision)]
 
+    def _mark_is(self, effect: PromoteSelf | RestoreLeaseKey) -> list[Compare]:
+        return [Absent(self._keys.set_back)] if effect.is_mark_compared else []
+
     def _put_map(self, effect: SwapMap | PromoteSelf) -> Operation:
         return Put(self._keys.set_map(effect.set_name), effect.set_map.encode())
 
     async def _promote(self, effect: PromoteSelf, lease_id: int) -> None:
         lease_key = self._keys.set_lease(effect.set_name)
-        compares = [*self._entry_is(effect), Absent(lease_key)]
+        compares = [*self._entry_is(effect), *self._mark_is(effect), Absent(lease_key)]
         for broker, incarnation, revision in effect.presences:
             compares += as_read(self._keys.presence(effect.set_name, broker), incarnation.encode(), revision)
         holder = effect.set_map.primary_incarnation.encode()
@@ -135,9 +138,8 @@ class MapChanges:
         # executed late, under a lease that is no more, is not to take it from the lease that has it then.
         is_own = entry is not None and entry.value == holder
         key_is = entry_as_read(lease_key, entry if is_own else None)
-        await self._swap(
-            effect, lease_id, [*self._entry_is(effect), *key_is], [Put(lease_key, holder, lease_id)]
-        )
+        compares = [*self._entry_is(effect), *self._mark_is(effect), *key_is]
+        await self._swap(effect, lease_id, compares, [Put(lease_key, holder, lease_id)])
 
     async def _swap(
         self,

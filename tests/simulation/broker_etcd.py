@@ -255,6 +255,7 @@ class BrokerEtcd:
 
                 def promote(etcd: Etcd) -> object:
                     is_possible = self._is_as_read(etcd, map_key, effect.expected) and lease in etcd.leases
+                    is_possible &= self._is_marked_as_asked(etcd, effect)
                     is_possible &= etcd.get(lease_key) is None or not checks.is_lease_key_compared
                     for broker, incarnation, revision in effect.presences:
                         read = MapRead(revision, incarnation.encode())
@@ -270,6 +271,7 @@ class BrokerEtcd:
 
                 def restore(etcd: Etcd, key_revision: int) -> object:
                     is_same = self._is_as_read(etcd, map_key, effect.expected)
+                    is_same &= self._is_marked_as_asked(etcd, effect)
                     if (
                         not is_same
                         or etcd.mod_revision(lease_key) != key_revision
@@ -312,6 +314,10 @@ class BrokerEtcd:
         """As `as_read`."""
         compares = as_read(key, read.value, read.revision)
         return all(holds(etcd, one) for one in self._world.parts.compared(compares))
+
+    def _is_marked_as_asked(self, etcd: Etcd, effect: PromoteSelf | RestoreLeaseKey) -> bool:
+        is_compared = effect.is_mark_compared and self._world.parts.is_mark_compared
+        return not is_compared or etcd.get(self._keys.set_back) is None
 
     def _put_presence(self, effect: PutPresence) -> None:
         """Repeated until etcd has answered, unless the replica has another name by then."""

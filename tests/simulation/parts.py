@@ -36,6 +36,8 @@ class Parts:
     """The driver drops what it would tell a client after the lease's end (DESIGN R6)."""
     is_lease_key_compared: bool = True
     """A promotion's transaction compares that the lease key is absent (DESIGN R5)."""
+    is_mark_compared: bool = True
+    """What may be done only in an etcd that was not set back compares that it does not say so, in its transaction (DESIGN R1)."""
     are_values_compared: bool = True
     """What is written to etcd in the place of what was read there compares that by value, too (DESIGN R1)."""
     prepare: Callable[["World"], None] | None = None

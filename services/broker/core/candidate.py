@@ -173,7 +173,14 @@ class Candidate:
         self.asked_lease_id = self._lease.lease_id
         self._asked_revision = self._facts.revision
         self._request, self._is_answer_pending = self._next_request(), True
-        return PromoteSelf(self._set_name, self._request, self._facts.read, target, found.presences)
+        return PromoteSelf(
+            self._set_name,
+            self._request,
+            self._facts.read,
+            target,
+            found.presences,
+            is_mark_compared=not self._is_loss_accepted,
+        )
 
     def answered(self, given: SwapAnswered, now: Now) -> list[AnyEffect]:
         """etcd's answer. What is in doubt may land later, and is confirmed then by the entry itself."""

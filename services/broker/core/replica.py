@@ -659,9 +659,12 @@ class Replica:
             return
         primary.streams.serve_until_ms = 0
         is_said_by_now = self._lease.held_ms(now) >= self.settings.regain_wait_ms
-        if primary.may_be_deposed(now) and (self._facts.is_set_back or not is_said_by_now):
+        may_be_deposed = primary.may_be_deposed(now)
+        if may_be_deposed and (self._facts.is_set_back or not is_said_by_now):
             return
-        restore = self._lease.restore(primary.membership.read, self.incarnation, now)
+        restore = self._lease.restore(
+            primary.membership.read, self.incarnation, now, is_mark_compared=may_be_deposed
+        )
         if restore is not None:
             self._effects.append(restore)
 

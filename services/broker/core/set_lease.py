@@ -69,12 +69,14 @@ class SetLease:
         """The key is not this replica's any more."""
         self._key_lease_id = self._request = 0
 
-    def restore(self, entry: MapRead, holder: Incarnation, now: Now) -> RestoreLeaseKey | None:
+    def restore(
+        self, entry: MapRead, holder: Incarnation, now: Now, *, is_mark_compared: bool
+    ) -> RestoreLeaseKey | None:
         """The effect that puts the key under the present lease, if it is time to ask for it."""
         if self.is_key_held or self._request or not self.lease_id or now.boottime_ms < self._not_before_ms:
             return None
         self._request, self._request_lease_id = self._next_request(), self.lease_id
-        return RestoreLeaseKey(self._set_name, self._request, entry, holder)
+        return RestoreLeaseKey(self._set_name, self._request, entry, holder, is_mark_compared)
 
     def answered(self, request: int, verdict: Verdict, now: Now) -> bool:
         """etcd's answer to `restore`; answers whether it was meant for that."""

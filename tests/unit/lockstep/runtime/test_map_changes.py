@@ -35,7 +35,7 @@ async def test_a_lease_key_restored_late_does_not_take_it_from_the_lease_that_ha
     )
 
     async def restore(request: int) -> Verdict:
-        changes.perform(RestoreLeaseKey(SET, request, MapRead(map_revision, b"map"), holder))
+        changes.perform(RestoreLeaseKey(SET, request, MapRead(map_revision, b"map"), holder, True))
         await changes.settled(SET)
         answered = answers[-1]
         assert isinstance(answered, SwapAnswered)
@@ -67,7 +67,7 @@ async def test_a_swap_leaves_under_the_lease_under_which_it_was_asked_for_or_not
     changes = MapChanges(
         cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: lease_ids[-1], read, answers.append
     )
-    promotion = PromoteSelf(SET, 5, read_at, target, ())
+    promotion = PromoteSelf(SET, 5, read_at, target, (), True)
     changes.perform(promotion if is_promotion else SwapMap(SET, 5, read_at, target))
     lease_ids.append(lease_then)
     await changes.settled(SET)
@@ -189,10 +189,10 @@ async def test_a_revision_that_etcd_has_given_to_something_else_is_not_what_was_
 
     changes = MapChanges(cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: 1, read_set, answers.append)
     presences = ((BrokerId("b"), Incarnation("b.0"), present),)
-    changes.perform(RestoreLeaseKey(SET, 1, read, Incarnation("a.0")))
+    changes.perform(RestoreLeaseKey(SET, 1, read, Incarnation("a.0"), True))
     await changes.settled(SET)
     etcd.entries.pop(KEYS.set_lease(SET), None)
-    changes.perform(PromoteSelf(SET, 2, read, entry(2, member("a")), presences))
+    changes.perform(PromoteSelf(SET, 2, read, entry(2, member("a")), presences, True))
     changes.perform(SwapMap(SET, 3, read, entry(1, member("a"))))
     await changes.settled(SET)
     await changes.close()
@@ -205,3 +205,30 @@ async def test_a_revision_that_etcd_has_given_to_something_else_is_not_what_was_
             "nothing": [True, True, False],
         }[changed]
     )
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+@pytest.mark.parametrize("is_mark_compared", [True, False])
+async def test_where_etcd_says_that_it_was_set_back_nothing_is_done_that_may_be_done_only_in_another(
+    is_mark_compared: bool, is_marked: bool
+) -> None:
+    """The word may have come there a moment before."""
+    etcd, answers, before = EtcdInMemory(), list[object](), entry(1, member("a"))
+    etcd.put(KEYS.set_map(SET), before.encode())
+    read = MapRead(etcd.revision, before.encode())
+    if is_marked:
+        etcd.put(KEYS.set_back, b"the disk d of b has seen revision 900, etcd is at 100")
+
+    async def read_set(_: SetName) -> None:
+        """It is read."""
+
+    changes = MapChanges(cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: 1, read_set, answers.append)
+    changes.perform(RestoreLeaseKey(SET, 1, read, Incarnation("a.0"), is_mark_compared))
+    await changes.settled(SET)
+    etcd.entries.pop(KEYS.set_lease(SET), None)
+    changes.perform(PromoteSelf(SET, 2, read, entry(2, member("a")), (), is_mark_compared))
+    await changes.settled(SET)
+    await changes.close()
+    done = [one.verdict is Verdict.DONE for one in answers if isinstance(one, SwapAnswered)]
+    assert done == [not (is_mark_compared and is_marked)] * 2
+    assert (KEYS.set_lease(SET) in etcd.entries) == done[1]

@@ -30,7 +30,7 @@ def test_a_promotion_that_landed_under_an_earlier_lease_gives_no_right() -> None
     lease.extended(LeaseExtended(SET, 2, 4_000))
     lease.put(1)
     assert not is_held(lease)
-    restore = lease.restore(ENTRY, HOLDER, NOW)
+    restore = lease.restore(ENTRY, HOLDER, NOW, is_mark_compared=True)
     assert restore is not None
     lease.answered(restore.request, Verdict.DONE, NOW)
     assert is_held(lease)
@@ -48,7 +48,7 @@ def test_a_key_goes_with_the_lease_under_which_it_was_put() -> None:
 
 def test_a_restoration_that_is_answered_under_the_next_lease_gives_no_right() -> None:
     lease = lease_under(1)
-    restore = lease.restore(ENTRY, HOLDER, NOW)
+    restore = lease.restore(ENTRY, HOLDER, NOW, is_mark_compared=True)
     assert restore is not None
     lease.lost()
     lease.extended(LeaseExtended(SET, 2, 4_000))
@@ -58,11 +58,11 @@ def test_a_restoration_that_is_answered_under_the_next_lease_gives_no_right() ->
 
 def test_a_restoration_that_failed_is_asked_for_again_after_a_pause() -> None:
     lease = lease_under(1)
-    restore = lease.restore(ENTRY, HOLDER, NOW)
-    assert restore is not None and lease.restore(ENTRY, HOLDER, NOW) is None
+    restore = lease.restore(ENTRY, HOLDER, NOW, is_mark_compared=True)
+    assert restore is not None and lease.restore(ENTRY, HOLDER, NOW, is_mark_compared=True) is None
     lease.answered(restore.request, Verdict.FAILED, NOW)
-    assert lease.restore(ENTRY, HOLDER, NOW) is None
-    assert lease.restore(ENTRY, HOLDER, Now(NOW.boottime_ms + 100, 0)) is not None
+    assert lease.restore(ENTRY, HOLDER, NOW, is_mark_compared=True) is None
+    assert lease.restore(ENTRY, HOLDER, Now(NOW.boottime_ms + 100, 0), is_mark_compared=True) is not None
 
 
 def test_a_lease_is_held_from_the_first_look_at_it_until_there_is_another() -> None:
