@@ -7,30 +7,44 @@ before goes on behind it.
 
 import gc
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
 
-class CountedCalls:
-    """Of functions within a `with` block. Lives as long as somebody reads it."""
+class CountedWork(ABC):
+    """Of a `with` block, by a watcher of the interpreter. Lives as long as somebody reads it."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], Any], watch: Callable[[Any], None]) -> None:
+        """`read` returns the watcher of now, and `watch` puts one in its place."""
         self.total = 0
-        """In Python and in C."""
-        self.by_name: Counter[str] = Counter()
-        """In Python, by their qualified names."""
+        self._read, self._watch = read, watch
 
     def __enter__(self) -> Self:
-        self._before, self._collects = sys.getprofile(), gc.isenabled()
+        self._before, self._collects = self._read(), gc.isenabled()
         gc.disable()
-        sys.setprofile(self._count)
+        self._watch(self._count)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.setprofile(self._before)
+        self._watch(self._before)
         if self._collects:
             gc.enable()
+
+    @abstractmethod
+    def _count(self, frame: FrameType, event: str, _: object) -> Any:
+        """The watcher."""
+
+
+class CountedCalls(CountedWork):
+    """Of functions, in Python and in C."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.getprofile, sys.setprofile)
+        self.by_name: Counter[str] = Counter()
+        """In Python, by their qualified names."""
 
     def _count(self, frame: FrameType, event: str, _: object) -> None:
         if event in ("call", "c_call") and not _is_ours(frame):
@@ -39,24 +53,13 @@ class CountedCalls:
                 self.by_name[frame.f_code.co_qualname] += 1
 
 
-class CountedOpcodes:
-    """Of functions that are called within a `with` block. Lives as long as somebody reads it."""
+class CountedOpcodes(CountedWork):
+    """Of functions that the block calls."""
 
     def __init__(self, files: tuple[str, ...] = ("",)) -> None:
         """`files`: how the paths end of those whose functions count."""
-        self.total = 0
+        super().__init__(sys.gettrace, sys.settrace)
         self._files = files
-
-    def __enter__(self) -> Self:
-        self._before, self._collects = sys.gettrace(), gc.isenabled()
-        gc.disable()
-        sys.settrace(self._count)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-        if self._collects:
-            gc.enable()
 
     def _count(self, frame: FrameType, event: str, _: object) -> Any:
         if _is_ours(frame) or not frame.f_code.co_filename.endswith(self._files):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.counted_work import CountedCalls, CountedOpcodes
+from tests.counted_work import CountedCalls, CountedOpcodes, CountedWork
 
 
 class Walker:
@@ -68,7 +68,7 @@ def _raise() -> None:
     ("counting", "read"), [(CountedCalls, sys.getprofile), (CountedOpcodes, sys.gettrace)]
 )
 def test_who_watched_before_goes_on_behind_a_block_however_it_ends(
-    counting: Callable[[], CountedCalls | CountedOpcodes], read: Callable[[], object]
+    counting: Callable[[], CountedWork], read: Callable[[], object]
 ) -> None:
     before = read()
     with counting():

@@ -8,11 +8,11 @@ tick has come. A neither serves, nor takes anybody out of the set; and with the 
 """
 
 from tests.simulation.options import Options
+from tests.simulation.staging.restored_etcd import SLEPT_S, expect_deposed, go_on_in_the_newer_state, wake
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
 CASES = ("2 of 3 cut off", "1 of 3 cut off", "2 of 3", "1 of 3", "1 of 2")
 """The minimum in sync, of how many, and whether A was cut off: it hears late that the others have left it, or when it wakes."""
-SLEPT_S = 30
 
 
 def options_of(case: str) -> Options:
@@ -35,12 +35,7 @@ def play(stage: Stage, case: str) -> None:
     new = world.etcd.backup()
     world.etcd.restore(old)
     before = stage.map
-    stage.until(lambda: not world.brokers[A].is_paused, SLEPT_S, "the end of A's sleep")
-    stage.run(8)
-    core = stage.primary_core(A)
-    stage.expect(core is None or not core.streams.may_speak, "a deposed primary does not serve again")
-    stage.expect(stage.map == before, "and does not change who is in the set")
+    wake(stage)
+    expect_deposed(stage, before)
     stage.mend(A, B, C)
-    world.etcd.restore(new)
-    stage.whole(60)
-    stage.expect(len(client.browse("a")) == 3, "what was acknowledged is there")
+    go_on_in_the_newer_state(stage, new, client)

@@ -9,9 +9,8 @@ not taken out.
 from lockstep.core.effects import SwapMap
 from tests.simulation.options import Options
 from tests.simulation.staging.moments import does
+from tests.simulation.staging.restored_etcd import SLEPT_S, expect_deposed, go_on_in_the_newer_state, wake
 from tests.simulation.staging.stage import A, B, Stage, calm
-
-SLEPT_S = 30
 
 
 def options() -> Options:
@@ -34,11 +33,6 @@ def play(stage: Stage) -> None:
     new = world.etcd.backup()
     world.etcd.restore(old)
     before = stage.map
-    stage.until(lambda: not world.brokers[A].is_paused, SLEPT_S, "the end of A's sleep")
-    stage.run(8)
-    core = stage.primary_core(A)
-    stage.expect(core is None or not core.streams.may_speak, "a deposed primary does not serve again")
-    stage.expect(stage.map == before, "and does not change who is in the set")
-    world.etcd.restore(new)
-    stage.whole(60)
-    stage.expect(len(client.browse("a")) == 3, "what was acknowledged is there")
+    wake(stage)
+    expect_deposed(stage, before)
+    go_on_in_the_newer_state(stage, new, client)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from lockstep.core.cluster_map import SetMap
 from services.broker.core.witness import STAMPED_EVERY_MS
 from services.store.core.meta import decode_set_meta, encode_meta
 from tests.simulation.disk import VirtualDisk
@@ -10,6 +11,9 @@ from tests.simulation.staging.prepared_branch import prepared_count
 from tests.simulation.staging.rebuilt_map import rebuild_map
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import ETCD, A, B, C, Stage
+
+SLEPT_S = 30
+"""How long A sleeps while another leads, and etcd is restored."""
 
 
 def others_write(stage: Stage, count: int) -> None:
@@ -32,6 +36,26 @@ def deposed_behind_a_backup(stage: Stage) -> tuple[ScriptedClient, Backup]:
     stage.done(client.publish("a", count=3))
     stage.run(6)
     return client, backup
+
+
+def wake(stage: Stage) -> None:
+    """Wait until A's sleep, of `SLEPT_S`, is over."""
+    stage.until(lambda: not stage.world.brokers[A].is_paused, SLEPT_S, "the end of A's sleep")
+
+
+def expect_deposed(stage: Stage, entry: SetMap) -> None:
+    """For 8 s, A neither takes up its reign again, nor changes the map's entry."""
+    stage.run(8)
+    core = stage.primary_core(A)
+    stage.expect(core is None or not core.streams.may_speak, "a deposed primary does not serve again")
+    stage.expect(stage.map == entry, "and does not change who is in the set")
+
+
+def go_on_in_the_newer_state(stage: Stage, newer: Backup, client: ScriptedClient) -> None:
+    """etcd has it again, and the set goes on, with the three messages in `a` that A's successor acknowledged."""
+    stage.world.etcd.restore(newer)
+    stage.whole(60)
+    stage.expect(len(client.browse("a")) == 3, "what was acknowledged is there")
 
 
 def restore_behind_all(stage: Stage, backup: Backup) -> None:
