@@ -8,7 +8,7 @@ from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
-from lockstep.core.ids import SessionId, SetName
+from lockstep.core.ids import Epoch, LogIndex, SessionId, SetName
 from tests.unit.lockstep.client.fake_primary import FakePrimary, FakeSet
 
 
@@ -120,6 +120,21 @@ class Bench:
 def publish(text: str, **fields: object) -> c.PublishCommand:
     message = c.OutgoingMessage(b"", text.encode())
     return c.PublishCommand(0, "", "q", (message,), **fields)  # type: ignore[arg-type]
+
+
+def begun(bench: Bench, ticket: str = "begin") -> tuple[LogIndex, Epoch]:
+    """A transaction that the primary has begun."""
+    bench.submit(ticket, c.BeginCommand(0))
+    bench.exchange()
+    return transaction_of(bench, ticket)
+
+
+def transaction_of(bench: Bench, ticket: str) -> tuple[LogIndex, Epoch]:
+    """What the caller heard of a begin."""
+    (done,) = bench.outcomes(ticket)
+    assert isinstance(done, e.CommandDone)
+    assert done.transaction is not None
+    return done.transaction
 
 
 def bodies(commands: list[c.AnyCommand]) -> list[str]:

@@ -12,7 +12,7 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex
-from tests.unit.lockstep.client.session_bench import Bench, bodies, publish
+from tests.unit.lockstep.client.session_bench import Bench, begun, bodies, publish
 
 PAUSE_MS = SessionSettings().suspected_ms
 STEP_MS = 50
@@ -184,15 +184,12 @@ def test_what_a_fallen_primary_had_committed_is_not_counted() -> None:
 @pytest.mark.parametrize("place", [0, 1, 3])
 def test_a_transaction_that_has_the_poison_does_not_commit(place: int) -> None:
     bench = Bench().start()
-    bench.submit("begin", c.BeginCommand(0))
-    bench.exchange()
-    [begun] = bench.outcomes("begin")
-    assert isinstance(begun, e.CommandDone) and begun.transaction is not None
+    key = begun(bench)
     texts = ["a", "b", "c"]
     texts.insert(place, POISON)
     for text in texts:
-        bench.submit(text, publish(text, transaction=begun.transaction))
-    bench.submit("commit", c.CommitCommand(0, begun.transaction, 0))
+        bench.submit(text, publish(text, transaction=key))
+    bench.submit("commit", c.CommitCommand(0, key, 0))
     reigns_until_quiet(bench)
     [ended] = bench.outcomes("commit")
     assert isinstance(ended, e.CommandRejected) and ended.code is ErrorCode.ROLLED_BACK

@@ -11,16 +11,15 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex
-from tests.unit.lockstep.client.session_bench import Bench, bodies, publish
+from tests.unit.lockstep.client.session_bench import Bench, begun, bodies, publish, transaction_of
 
 
-def begun(bench: Bench) -> tuple[LogIndex, Epoch]:
+def hear_begin(bench: Bench) -> None:
+    """The primary has heard of it, and answers nothing."""
     bench.submit("begin", c.BeginCommand(0))
-    bench.exchange()
-    (done,) = bench.outcomes("begin")
-    assert isinstance(done, e.CommandDone)
-    assert done.transaction is not None
-    return done.transaction
+    bench.write()
+    assert bench.primary is not None
+    bench.primary.hear(bench.to_primary.pop())
 
 
 def test_a_session_attaches_and_its_commands_are_numbered_and_done() -> None:
@@ -181,16 +180,11 @@ def test_a_transaction_goes_on_where_the_set_was_handed_over() -> None:
 
 def test_a_begin_that_is_heard_of_after_its_epoch_was_handed_over_is_done() -> None:
     bench = Bench().start()
-    bench.submit("begin", c.BeginCommand(0))
-    bench.write()
-    assert bench.primary is not None
-    bench.primary.hear(bench.to_primary.pop())
+    hear_begin(bench)
     bench.world.hand_over()
     bench.lose()
     bench.exchange()
-    (done,) = bench.outcomes("begin")
-    assert isinstance(done, e.CommandDone) and done.transaction is not None
-    assert done.transaction[1] == 1
+    assert transaction_of(bench, "begin")[1] == 1
 
 
 def handed_over(bench: Bench) -> None:
@@ -250,12 +244,10 @@ def test_a_commit_whose_answer_was_lost_is_resolved_by_the_resumption(keep: int)
     bench.submit("begin", c.BeginCommand(0))
     bench.write()
     bench.read(commit=False)
-    (done,) = bench.outcomes("begin")
-    assert isinstance(done, e.CommandDone)
-    assert done.transaction is not None
-    bench.submit("op", publish("op", transaction=done.transaction))
+    key = transaction_of(bench, "begin")
+    bench.submit("op", publish("op", transaction=key))
     bench.write()
-    bench.submit("commit", c.CommitCommand(0, done.transaction, 0))
+    bench.submit("commit", c.CommitCommand(0, key, 0))
     bench.write()
     bench.read(commit=False)
     bench.world.fail_over(keep)
@@ -275,34 +267,20 @@ def test_a_begin_that_was_answered_and_then_dropped_opens_no_second_transaction(
     bench.submit("begin", c.BeginCommand(0))
     bench.write()
     bench.read(commit=False)
-    (done,) = bench.outcomes("begin")
-    assert isinstance(done, e.CommandDone)
+    answered, key = bench.outcomes("begin"), transaction_of(bench, "begin")
     bench.world.fail_over(keep=0)
     bench.lose()
     bench.exchange()
-    assert bench.of(e.TransactionAborted) == [e.TransactionAborted(done.transaction)]  # type: ignore[arg-type]
+    assert bench.of(e.TransactionAborted) == [e.TransactionAborted(key)]
     assert [m for m in bench.world.executed() if isinstance(m, c.BeginCommand)] == []
-    assert bench.sent[-1] == c.RollbackCommand(1, done.transaction)  # type: ignore[arg-type]
-    assert bench.outcomes("begin") == [done]
-    begun_key = begun_again(bench)
-    assert begun_key[1] == 2
-
-
-def begun_again(bench: Bench) -> tuple[LogIndex, Epoch]:
-    bench.submit("again", c.BeginCommand(0))
-    bench.exchange()
-    (done,) = bench.outcomes("again")
-    assert isinstance(done, e.CommandDone)
-    assert done.transaction is not None
-    return done.transaction
+    assert bench.sent[-1] == c.RollbackCommand(1, key)
+    assert bench.outcomes("begin") == answered
+    assert begun(bench, "again")[1] == 2
 
 
 def test_a_begin_that_is_heard_of_only_after_its_epoch_is_rejected() -> None:
     bench = Bench().start()
-    bench.submit("begin", c.BeginCommand(0))
-    bench.write()
-    assert bench.primary is not None
-    bench.primary.hear(bench.to_primary.pop())
+    hear_begin(bench)
     bench.world.fail_over(keep=1)
     bench.lose()
     bench.exchange()

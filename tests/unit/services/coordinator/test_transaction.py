@@ -47,6 +47,14 @@ def ends(effect: Effect) -> bool:
     return isinstance(effect, TellBranch) and effect.verb is not Verb.PREPARE
 
 
+def wait_for_the_roll(rig: Rig, undecided_ms: int, decided_ms: int) -> None:
+    """The list of participants stands undecided for so long, for nobody answers the roll; then all do."""
+    rig.pass_time(undecided_ms)
+    assert rig.log.view(ID).participants is not None and rig.log.view(ID).decision is None
+    rig.log.is_unattested = False
+    rig.pass_time(decided_ms)
+
+
 # The order of things
 
 
@@ -1058,10 +1066,7 @@ def test_a_list_that_was_asked_for_while_the_log_was_out_of_sight_is_fenced_behi
     rig.run()
     rig.log.is_unattested = True
     request = rig.outcome(fence=True)
-    rig.pass_time(4_000)
-    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
-    rig.log.is_unattested = False
-    rig.pass_time(5_000)
+    wait_for_the_roll(rig, 4_000, 5_000)
     assert rig.state(request) is A
 
 
@@ -1075,10 +1080,7 @@ def test_a_list_that_is_written_too_late_is_decided_behind_a_roll_call() -> None
     rig.pass_time(LIMITS.prepare_ms)
     assert isinstance(write, WriteParticipants)
     rig.doubt(write.ticket)
-    rig.pass_time(5_000)
-    assert rig.log.view(ID).participants is not None and rig.log.view(ID).decision is None
-    rig.log.is_unattested = False
-    rig.pass_time(5_000)
+    wait_for_the_roll(rig, 5_000, 5_000)
     assert rig.participants.verbs() == [Verb.ROLL_BACK] * 2 and rig.log.view(ID).outcome is not None
 
 
@@ -1101,10 +1103,7 @@ def test_a_coordinator_that_comes_back_late_decides_only_when_the_roll_was_answe
     rig.log.is_unattested = True
     rig.pass_time(LIMITS.unasked_ms)
     rig.doubt(decide.ticket)
-    rig.pass_time(5_000)
-    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
-    rig.log.is_unattested = False
-    rig.pass_time(3_000)
+    wait_for_the_roll(rig, 5_000, 3_000)
     assert rig.state(request) is C
 
 
@@ -1112,10 +1111,7 @@ def test_votes_that_come_too_late_abort_only_when_the_roll_was_answered() -> Non
     rig = Rig("C1", participants=Participants([Vote.OK, Vote.UNREACHABLE]))
     rig.log.is_unattested = True
     rig.commit()
-    rig.pass_time(LIMITS.prepare_ms + 2_000)
-    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
-    rig.log.is_unattested = False
-    rig.pass_time(3_000)
+    wait_for_the_roll(rig, LIMITS.prepare_ms + 2_000, 3_000)
     outcome = rig.log.view(ID).outcome
     assert outcome is not None and outcome.verdict is Verdict.ABORT
 
@@ -1146,10 +1142,7 @@ def test_a_list_of_its_own_that_has_stood_for_long_is_aborted_only_when_the_roll
     rig.wall_ahead_ms = wall_ahead_ms
     rig.log.is_unattested = True
     request = rig.rollback(is_closed=True)
-    rig.pass_time(2_000)
-    assert rig.log.view(ID).decision is None and rig.log.view(ID).participants is not None
-    rig.log.is_unattested = False
-    rig.pass_time(3_000)
+    wait_for_the_roll(rig, 2_000, 3_000)
     assert rig.state(request) is A
 
 

@@ -77,6 +77,7 @@ from lockstep.core.inputs import (
     StoreSaid,
     Tick,
     Verdict,
+    Woken,
 )
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
@@ -647,6 +648,24 @@ def publish(queue: str, *bodies: bytes, **options: object) -> PublishCommand:
     }
     messages = tuple(OutgoingMessage(properties, body, **per_message) for body in bodies)  # type: ignore[arg-type]
     return PublishCommand(0, str(exchange), queue, messages, **options)  # type: ignore[arg-type]
+
+
+def wake(rig: Rig) -> bool:
+    """One more turn; whether another is asked for."""
+    rig.boottime_ms += 1
+    rig.wakes.clear()
+    rig.feed(Woken(SET))
+    return bool(rig.wakes)
+
+
+def take_turns(rig: Rig, most: int = 1 << 30) -> int:
+    """So many turns of those that it asks for, at most; answers how many there were."""
+    count = 0
+    while rig.wakes and count < most:
+        assert count < 5000, "it comes to no end"
+        wake(rig)
+        count += 1
+    return count
 
 
 def is_ascending(positions: tuple[QueuePosition, ...]) -> bool:

@@ -52,7 +52,7 @@ from lockstep.core.server_messages import AttachRefused, BrowseAnswer, Heartbeat
 from services.primary.core.removing import EVICTED_AT_ONCE
 from services.primary.core.settings import PrimarySettings
 from tests.counted_work import CountedCalls
-from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient, publish
+from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient, publish, take_turns
 
 SMALL = PrimarySettings(piece_cost=1)
 DISPOSITIONS = (Disposition.ACCEPT, Disposition.RELEASE, Disposition.FAIL, Disposition.REJECT)
@@ -60,18 +60,6 @@ FEW, MANY = 1500, 4500
 """Both are more than one step is for."""
 SLACK = 1.4
 """Of calls in the longest step: pages fall as they do."""
-
-
-def turns(rig: Rig, most: int = 1 << 30) -> int:
-    """So many turns of those that it asks for, at most; answers how many there were."""
-    count = 0
-    while rig.wakes and count < most:
-        assert count < 5000, "it comes to no end"
-        rig.boottime_ms += 1
-        rig.wakes.clear()
-        rig.feed(Woken(SET))
-        count += 1
-    return count
 
 
 class Longest:
@@ -108,7 +96,7 @@ def single_operations(client: RigClient, count: int, **options: object) -> Trans
             said.append(msgspec.structs.replace(command, number=client.number, sequence=sequence))
     for begin in range(0, len(said), 500):
         client.say(*said[begin : begin + 500])  # type: ignore[arg-type]
-        turns(rig)
+        take_turns(rig)
     client.in_hand.clear()
     return key
 
@@ -272,10 +260,10 @@ def test_whatever_one_client_has_much_of_the_longest_step_is_as_long(
         rig = Rig(PrimarySettings(piece_cost=1, session_transactions_open_max=MANY, names_check_ms=1 << 40))
         rig.feed(Tick(SET))
         do = ending(rig.client(), count)
-        turns(rig)
+        take_turns(rig)
         longest = Longest(rig)
         do()
-        assert turns(rig) > 2
+        assert take_turns(rig) > 2
         stay(rig)
         rig.check_log()
         calls.append(longest.calls)
@@ -287,7 +275,7 @@ def stay(rig: Rig) -> None:
     if rig.core.is_leaving:
         rig.perform(rig.core.stay(rig.now))
         rig.feed(Tick(SET))
-        turns(rig)
+        take_turns(rig)
 
 
 def amid_a_commit() -> tuple[Rig, RigClient, int]:
@@ -307,7 +295,7 @@ def test_nobody_sees_a_part_of_a_commit_and_what_is_said_meanwhile_is_heard_behi
     behind = client.command(publish("to", b"behind"))
     client.say(Browse(3, "to", QueuePosition(0), 100))
     assert number not in client.answers and not other.heard
-    turns(rig)
+    take_turns(rig)
     assert client.answers[number].code is client.answers[behind].code is ErrorCode.NONE
     # It was no session's stream yet when it asked: what it heard is that it has one, and what it was told then.
     told = [len(answer.messages) for answer in other.heard_of(BrowseAnswer)]
@@ -325,7 +313,7 @@ def test_what_wakes_a_primary_amid_something_does_not_gather_behind_it(
     rig, client, _ = amid_a_commit()
     last = [client.command(publish("to", b"behind")) for _ in range(20)][-1]
     while rig.core.is_amid:
-        turns(rig, 1)
+        take_turns(rig, 1)
     for _ in range(30):
         for _ in range(3):
             rig.feed(Woken(SET))
@@ -343,7 +331,7 @@ def test_what_came_with_a_commit_is_taken_behind_it_and_in_order() -> None:
         msgspec.structs.replace(publish("from", b"1"), number=first + 1),
         msgspec.structs.replace(publish("from", b"2"), number=first + 2),
     )
-    turns(rig)
+    take_turns(rig)
     assert [client.answers[number].code for number in range(first, first + 3)] == [ErrorCode.NONE] * 3
     assert rig.bodies("from") == [b"1", b"2"]
     rig.check_log()
@@ -355,7 +343,7 @@ def test_what_a_commit_adds_beyond_a_limit_is_evicted_behind_all_of_it() -> None
     client.declare("to", length_max=3, is_evicting=True)
     key = single_operations(client, 5)
     client.command(CommitCommand(0, key, 10))
-    turns(rig)
+    take_turns(rig)
     assert rig.bodies("to") == [b"new"] * 3
     rig.check_log()
 
@@ -372,7 +360,7 @@ def test_the_more_one_message_pushes_out_of_an_evicting_queue_the_more_steps_and
         client.publish("q", *[b"12345678"] * count)
         measured = Longest(rig)
         number = client.command(publish("q", bytes(8 * count)))
-        turns(rig)
+        take_turns(rig)
         assert client.answers[number].code is ErrorCode.NONE and rig.state.queues.by_name["q"].length == 1
         calls.append(measured.calls)
         rig.check_log()
@@ -388,7 +376,7 @@ def test_what_many_messages_push_out_of_an_evicting_queue_goes_in_parts(
     client.declare("q", length_max=count, is_evicting=True)
     for _ in range(2):
         number = client.command(publish("q", *[b"1"] * count))
-        turns(rig)
+        take_turns(rig)
     assert client.answers[number].code is ErrorCode.NONE and rig.state.queues.by_name["q"].length == count
     parts = [len(record.positions) for record in rig.records() if isinstance(record, Dequeue)]
     assert sum(parts) == count and max(parts) <= EVICTED_AT_ONCE
@@ -408,10 +396,10 @@ def test_what_waits_behind_a_long_purge_goes_on_in_order_when_it_ends_a_transact
         client.command(publish("to", b"behind")),
     ]
     rig.feed(Tick(SET))
-    turns(rig, 4)
+    take_turns(rig, 4)
     last = client.command(publish("to", b"last"))
     rig.feed(Tick(SET))
-    turns(rig)
+    take_turns(rig)
     assert [client.answers[number].code for number in (*said, last)] == [ErrorCode.NONE] * 4
     assert rig.bodies("to") == [b"new"] * 5 + [b"behind", b"last"]
     rig.check_log()
@@ -420,7 +408,7 @@ def test_what_waits_behind_a_long_purge_goes_on_in_order_when_it_ends_a_transact
 def test_a_primary_that_may_not_speak_any_more_says_nothing_of_what_it_was_amid() -> None:
     rig, client, number = amid_a_commit()
     rig.feed(LeaseLost(SET))
-    turns(rig)
+    take_turns(rig)
     assert number not in client.answers
     rig.feed(LeaseExtended(SET, 1, LEASE_MS))
     rig.feed(Tick(SET))
@@ -460,10 +448,10 @@ def test_a_client_that_comes_back_amid_its_end_finds_no_session_and_what_it_held
     many_held(client, 600)
     other.consume("q")
     time_out(client)
-    turns(rig, 1)
+    take_turns(rig, 1)
     assert rig.core.is_alone
     client.attach(held=held(client))
-    turns(rig)
+    take_turns(rig)
     assert client.heard_of(AttachRefused)
     assert len(other.positions("q")) == 600
     rig.check_log()
@@ -479,9 +467,9 @@ def test_a_client_whose_stream_breaks_amid_its_coming_back_has_what_it_had() -> 
     assert rig.core.is_alone
     stream, client.stream = client.stream, 0
     rig.feed(ClientStreamClosed(SET, stream))
-    turns(rig)
+    take_turns(rig)
     client.attach(held=in_hand)
-    turns(rig)
+    take_turns(rig)
     queue = rig.state.queues.by_name["q"]
     assert rig.core.context.dispatch.held_count(queue.id) == 600
 
@@ -497,7 +485,7 @@ def test_what_was_settled_unheard_is_given_again_however_long_it_takes_to_come_b
     client.lose_stream()
     client.in_hand.clear()
     client.attach(held=in_hand, settling=(UnansweredSettle(number, "q", released),))
-    turns(rig)
+    take_turns(rig)
     queue = rig.state.queues.by_name["q"]
     assert rig.core.context.dispatch.held_count(queue.id) == 500
 
@@ -514,7 +502,7 @@ def test_a_heartbeat_amid_a_command_does_not_say_that_the_primary_has_survived_i
     rig, client, number = amid_a_commit()
     client.say(Heartbeat())
     assert client.heard_of(HeartbeatAnswered)[-1].next_number == number
-    turns(rig)
+    take_turns(rig)
     client.say(Heartbeat())
     assert client.heard_of(HeartbeatAnswered)[-1].next_number == number + 1
 
@@ -542,7 +530,7 @@ def test_a_primary_that_leaves_ends_what_cannot_go_on_and_hears_nothing_more_unl
     rig.perform(rig.core.prepare_to_leave(rig.now))
     assert rig.core.is_alone
     said = other.command(publish("to", b"later"))
-    turns(rig)
+    take_turns(rig)
     assert said not in other.answers
     log = rig.core.context.writer.log
     assert log.framed_end == log.end and rig.records()[-1] == Rollback(None, key, RollbackReason.FAILOVER, 10)
@@ -565,7 +553,7 @@ def test_a_settle_of_very_many_is_one_command_and_seen_as_a_whole(
     for name in ("q", "dead"):
         other.say(Browse(1, name, QueuePosition(0), 100))
     behind = client.command(publish("q", b"behind"))
-    turns(rig)
+    take_turns(rig)
     assert client.answers[number].code is client.answers[behind].code is ErrorCode.NONE
     there = 20 if disposition in (Disposition.RELEASE, Disposition.FAIL) else 0
     dead = 20 if disposition == Disposition.REJECT else 0

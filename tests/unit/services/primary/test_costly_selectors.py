@@ -16,7 +16,7 @@ from lockstep.core.commands import (
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex
-from lockstep.core.inputs import Tick, Woken
+from lockstep.core.inputs import Tick
 from lockstep.core.requests import Heartbeat
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from lockstep.core.server_messages import ConsumerOpened, HeartbeatAnswered
@@ -29,7 +29,7 @@ from services.primary.core.selecting import (
 )
 from services.primary.core.settings import PrimarySettings
 from tests.kept_properties import kept_properties
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish, wake
 
 BOMB = " OR ".join(["p LIKE '%" + "a_" * 60 + "b%'"] * 28)
 POWDER = kept_properties(p="ab" * 120)
@@ -52,14 +52,6 @@ def client(rig: Rig) -> RigClient:
 
 def bind(queue: str, selector: str) -> BindCommand:
     return BindCommand(0, "x", queue, "k", ((SELECTOR_ARGUMENT, selector),))
-
-
-def wake(rig: Rig) -> bool:
-    """One more turn, if one was asked for."""
-    rig.boottime_ms += 1
-    rig.wakes.clear()
-    rig.feed(Woken(SET))
-    return bool(rig.wakes)
 
 
 def told(rig: Rig) -> list[str]:

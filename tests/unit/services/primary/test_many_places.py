@@ -37,8 +37,8 @@ from services.primary.core.publish_routes import find
 from services.primary.core.selecting import COMPARED_IN_ALL
 from services.primary.core.settings import PrimarySettings
 from tests.counted_work import CountedCalls
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
-from tests.unit.services.primary.test_alone import SMALL, Longest, turns
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, take_turns
+from tests.unit.services.primary.test_alone import SMALL, Longest
 from tests.unit.services.primary.test_many_targets import say
 
 QUEUES = 40
@@ -120,7 +120,7 @@ WAYS = [by_itself, with_its_commit, before_its_commit, rolled_back, left_open]
 
 def said(client: RigClient, *commands: AnyCommand) -> list[int]:
     numbers = say(client, *commands)
-    turns(client.rig)
+    take_turns(client.rig)
     return numbers
 
 

@@ -24,7 +24,6 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, QueueId
-from lockstep.core.inputs import Woken
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from lockstep.core.records import Bind, DeclareExchange, DeclareQueue
@@ -40,7 +39,7 @@ from services.primary.core.selecting import (
     STEPS_PER_MS,
 )
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+from tests.unit.services.primary.primary_rig import Rig, RigClient, publish, take_turns, wake
 from tests.unit.services.primary.test_alone import SLACK, Longest
 
 MANY = 100
@@ -64,14 +63,6 @@ def say(client: RigClient, *commands: AnyCommand) -> list[int]:
     client.number += len(commands)
     client.say(*(replace(command, number=number) for number, command in zip(numbers, commands, strict=True)))
     return list(numbers)
-
-
-def wake(rig: Rig) -> bool:
-    """One more turn, if one was asked for."""
-    rig.boottime_ms += 1
-    rig.wakes.clear()
-    rig.feed(Woken(SET))
-    return bool(rig.wakes)
 
 
 def test_behind_some_publishes_to_many_queues_others_have_their_turn(rig: Rig, client: RigClient) -> None:
@@ -431,8 +422,7 @@ def longest(count: int, is_mixed: bool, evicts: bool, do: Callable[[RigClient], 
     spread(rig, count, is_mixed=is_mixed, evicts=evicts)
     measured = Longest(rig)
     do(client)
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     queues = rig.state.queues.by_id.values()
     assert {queue.length for queue in queues} == {2} and not rig.state.unfinished
     assert all(answered.code is ErrorCode.NONE for answered in client.answers.values())
@@ -567,6 +557,16 @@ def roll_back(client: RigClient, messages: int) -> None:
 WAYS_OUT = [expire, reject, fail, vanish, roll_back]
 
 
+def publish_in_between(rig: Rig, other: RigClient) -> int:
+    """A message for `other` with each turn, until nothing is left in `from`; how many those are."""
+    published = 0
+    while rig.state.queues.by_name["from"].length:
+        other.command(publish("other", b"in between"))
+        published += 1
+        wake(rig)
+    return published
+
+
 def longest_of_letters(
     rig: Rig, targets: int, messages: int, is_mixed: bool, leave: Callable[[RigClient, int], None]
 ) -> int:
@@ -575,8 +575,7 @@ def longest_of_letters(
     spread(rig, targets, is_mixed=is_mixed)
     measured = Longest(rig)
     leave(client, messages)
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert rig.bodies("from") == []
     bodies = [b"%d" % number for number in range(messages)]
     for queue in (0, 1, targets // 2, targets - 1):
@@ -612,14 +611,9 @@ def test_between_dead_letters_for_many_queues_others_have_their_turn(
     spread(rig, 300)
     other.declare("other")
     leave(client, messages)
-    published = 0
-    while rig.state.queues.by_name["from"].length:
-        other.command(publish("other", b"in between"))
-        published += 1
-        wake(rig)
+    published = publish_in_between(rig, other)
     assert published >= messages // 6
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert rig.bodies("other") == [b"in between"] * published
     assert all(answered.code is ErrorCode.NONE for answered in other.answers.values())
     assert rig.bodies("q0") == rig.bodies("q299") == [b"%d" % number for number in range(messages)]
@@ -643,15 +637,10 @@ def test_others_are_heard_behind_each_part_of_dead_letters(
         rig.pass_time(200)
     else:
         settles(client, disposition)
-    published = 0
-    while rig.state.queues.by_name["from"].length:
-        other.command(publish("other", b"in between"))
-        published += 1
-        wake(rig)
+    published = publish_in_between(rig, other)
     assert published > 8 and rig.state.queues.by_name["other"].length > published // 2
     rig.acknowledge()
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     rig.check_log()
 
 
@@ -662,8 +651,7 @@ def test_dead_letters_of_several_queues_take_turns(rig: Rig) -> None:
         client.declare(name, message_ttl_ms=100, dead_letter_exchange="all")
         client.publish(name, *[name.encode()] * 8)
     rig.pass_time(200)
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     bodies = rig.bodies("q0")
     assert len(bodies) == 16 and set(bodies[:4]) == {b"one", b"other"}
     rig.check_log()
@@ -679,8 +667,7 @@ def test_rejects_for_many_queues_take_turns(rig: Rig, monkeypatch: pytest.Monkey
     second.consume("from", credit=8)
     rig.holds_store = True
     numbers = [settles(client, Disposition.REJECT) for client in (first, second)]
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     bodies = rig.bodies("q0")
     assert len(bodies) == 16 and set(bodies[:8]) == {b"first", b"second"}
     rig.acknowledge()
@@ -722,8 +709,7 @@ def test_a_queue_that_ends_with_its_last_consumer_takes_nothing_of_a_reject_alon
     )
     number = say(client, reject_all)[0]
     client.say(CloseConsumer(consumer))
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert client.answers[number].value == 12 and "from" not in rig.state.queues.by_name
     assert rig.bodies("q0") == [b"%d" % number for number in range(12)]
     rig.check_log()
@@ -744,8 +730,7 @@ def test_what_a_partial_reject_has_left_is_held_and_goes_out_again_without_its_s
     other.consume("from")
     assert not other.in_hand
     client.command(SettleCommand(0, "from", rig.core.epoch, positions[done:], Disposition.RELEASE))
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert other.positions("from") == positions[done:]
     assert len(rig.bodies("q0")) == done
     rig.check_log()
@@ -785,8 +770,7 @@ def test_rejects_for_many_queues_leave_other_dead_letters_their_turn(
     while rig.state.queues.by_name["expiring"].length:
         wake(rig)
     assert numbers[rejected // 2] not in client.answers
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert {client.answers[number].code for number in numbers} == {ErrorCode.NONE}
     assert len(rig.bodies("q0")) == rejected + count and not rig.bodies("from")
     rig.check_log()
@@ -843,8 +827,7 @@ def test_a_dead_letter_that_waits_is_moved_once_though_its_end_is_noticed_twice(
     rig.pass_time(200)
     assert rig.core.context.letters.ready and other.bodies("from") == [b"last"]
     other.settle("from", last, disposition=Disposition.RELEASE)
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert rig.bodies("from") == []
     assert rig.bodies("q0") == [*(b"%d" % number for number in range(2 * batch - 1)), b"last"]
     rig.check_log()
@@ -893,8 +876,7 @@ def test_a_primary_that_leaves_does_not_go_on_with_dead_letters_before(
     assert rig.core.may_leave and rig.state.queues.by_name["from"].length == left > 0
     rig.perform(rig.core.stay(rig.now))
     rig.pass_time(50)
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert rig.bodies("from") == [] and len(rig.bodies("q499")) == 12
     rig.check_log()
 
@@ -937,8 +919,7 @@ def test_dead_letters_whose_key_would_be_compared_with_too_much_are_lost_and_not
     selectors, figures = rig.core.context.selectors, rig.core.context.figures
     before = selectors.spent
     leave(client, 40)
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert rig.bodies("from") == rig.bodies("topical") == []
     assert (figures.dead_letters_lost, figures.dead_letters_limited) == (40, 0)
     assert set(noted(rig)) == {"publish_steps_max"}
@@ -995,8 +976,7 @@ def test_dead_letters_for_very_many_queues_leave_with_what_brought_them(rig: Rig
     key = client.begin(timeout_ms=100)
     client.settle("worn", transaction=key, sequence=1)
     rig.pass_time(200)
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     log = rig.core.context.writer.log
     assert log.framed_end == log.end == log.commit_index
     assert {queue.length for queue in rig.state.queues.by_id.values() if queue.name != "worn"} == {1}
@@ -1008,8 +988,7 @@ def test_publishes_of_several_clients_to_very_many_queues_wait_for_no_tick(rig: 
     spread(rig, 2000)
     rig.wakes.clear()
     numbers = [client.command(publish("k", b"1", exchange="all")) for client in clients]
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert all(number in client.answers for number, client in zip(numbers, clients, strict=True))
     assert {queue.length for queue in rig.state.queues.by_id.values()} == {len(clients)}
     rig.check_log()
@@ -1115,8 +1094,7 @@ def test_accepts_go_with_a_commit_that_publishes_to_very_many_queues(rig: Rig) -
     positions = client.positions("from")
     accept = SettleCommand(0, "from", rig.core.epoch, positions, Disposition.ACCEPT, key, 1)
     numbers = say(client, accept, CommitCommand(0, key, 2, last_publish=last))
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert [client.answers[number].code for number in numbers] == [ErrorCode.NONE] * 2
     assert rig.bodies("from") == [] and rig.bodies("q0") == rig.bodies(f"q{SHARES_AT_ONCE}") == [b"1"]
     rig.check_log()

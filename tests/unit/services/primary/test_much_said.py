@@ -13,8 +13,8 @@ from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.inputs import Woken
 from lockstep.core.server_messages import AttachRefused, SessionAttached
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
-from tests.unit.services.primary.test_alone import Longest, hold, turns
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish, take_turns
+from tests.unit.services.primary.test_alone import Longest, hold
 from tests.unit.services.primary.test_many_targets import say, spread
 
 WORK_IN_ONE, SEVERAL = 40, 60
@@ -66,7 +66,7 @@ def test_the_more_is_said_in_one_go_the_more_steps_and_no_longer_ones(what: obje
         numbers = say(client, *commands)
         behind = other.command(publish("other", b"in between"))
         assert behind in other.answers and not all(number in client.answers for number in numbers)
-        turns(rig)
+        take_turns(rig)
         assert all(number in client.answers for number in numbers) and not rig.core.is_alone
         calls.append(longest.calls)
         rig.check_log()
@@ -83,9 +83,9 @@ def test_a_client_is_heard_in_the_order_in_which_it_speaks(rig: Rig) -> None:
     say(client, publish("q", b"2"))
     assert not client.answers.keys() & {numbers[-1], *behind}
     while behind[0] not in client.answers:
-        turns(rig, 1)
+        take_turns(rig, 1)
     assert all(number in client.answers for number in numbers)
-    turns(rig)
+    take_turns(rig)
     assert rig.bodies("q") == [b"1", b"2"]
     rig.check_log()
 
@@ -96,7 +96,7 @@ def test_streams_that_say_much_take_turns(rig: Rig) -> None:
     numbers = [say(client, *commands) for client in clients]
     most = 0
     while rig.core.is_alone:
-        turns(rig, 1)
+        take_turns(rig, 1)
         done = [
             sum(each in client.answers for each in its) for client, its in zip(clients, numbers, strict=True)
         ]
@@ -111,13 +111,13 @@ def test_what_a_client_said_and_is_not_done_goes_with_its_stream_and_is_done_onc
     client = rig.client()
     numbers = say(client, *to_one_queue(client))
     client.lose_stream()
-    turns(rig)
+    take_turns(rig)
     done = length(rig) // (WORK_IN_ONE // 4)
     assert 0 < done < SEVERAL and not rig.core.is_alone
     client.attach()
     for number in numbers:
         client.say(replace(batch(WORK_IN_ONE // 4), number=number))
-        turns(rig)
+        take_turns(rig)
     assert length(rig) == SEVERAL * (WORK_IN_ONE // 4)
     assert all(number in client.answers for number in numbers)
     rig.check_log()

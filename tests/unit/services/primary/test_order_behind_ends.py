@@ -5,8 +5,8 @@ import pytest
 from lockstep.core.inputs import Tick
 from lockstep.core.requests import DetachSession
 from lockstep.core.server_messages import Deliveries
-from tests.unit.services.primary.primary_rig import SET, Rig
-from tests.unit.services.primary.test_alone import SMALL, turns
+from tests.unit.services.primary.primary_rig import SET, Rig, take_turns
+from tests.unit.services.primary.test_alone import SMALL
 
 HELD, BEHIND = 12, 4
 
@@ -27,7 +27,7 @@ def test_nothing_overtakes_what_the_next_piece_gives_back(is_lost: bool) -> None
         first.say(DetachSession())
     assert rig.core.is_alone
     second.consume("q", credit=HELD + BEHIND)
-    turns(rig)
+    take_turns(rig)
     for _ in range(10):
         rig.pass_time(50)
     bodies = [message.body[0] for told in second.heard_of(Deliveries) for message in told.messages]

@@ -5,13 +5,13 @@ import pytest
 from lockstep.core.clearing import CLEARED_IN_ONE
 from lockstep.core.commands import DeleteQueueCommand, PurgeQueueCommand
 from lockstep.core.errors import ErrorCode
-from lockstep.core.inputs import Tick, Woken
+from lockstep.core.inputs import Tick
 from lockstep.core.records import AcceptCommand, Dequeue
 from lockstep.core.requests import Heartbeat
 from lockstep.core.server_messages import HeartbeatAnswered
 from services.broker.core.lease_keeper import LeaseSettings
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish, wake
 from tests.unit.services.primary.test_alone import SLACK, Longest
 from tests.unit.services.primary.test_many_targets import say
 
@@ -43,14 +43,6 @@ def fill(client: RigClient) -> None:
 
 def left(rig: Rig) -> int:
     return rig.state.queues.by_name["q"].length
-
-
-def wake(rig: Rig) -> bool:
-    """One more turn, if one was asked for."""
-    rig.boottime_ms += 1
-    rig.wakes.clear()
-    rig.feed(Woken(SET))
-    return bool(rig.wakes)
 
 
 def finish(rig: Rig) -> None:

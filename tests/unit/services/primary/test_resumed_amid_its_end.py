@@ -4,8 +4,8 @@ import pytest
 
 from lockstep.core.inputs import Tick
 from lockstep.core.server_messages import AttachRefused, SessionAttached
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
-from tests.unit.services.primary.test_alone import SMALL, turns
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, take_turns
+from tests.unit.services.primary.test_alone import SMALL
 from tests.unit.services.primary.test_handing_on import resume
 
 HELD = 12
@@ -30,7 +30,7 @@ def time_out(rig: Rig, client: RigClient) -> None:
 
 def come_back(client: RigClient) -> None:
     client.resume()
-    turns(client.rig)
+    take_turns(client.rig)
     assert any(isinstance(message, AttachRefused | SessionAttached) for message in client.heard)
 
 
@@ -86,7 +86,7 @@ def test_a_session_that_is_handed_over_amid_its_end_holds_what_its_client_has() 
     client = rig.client(timeout_ms=1000, outlives_hand_over=True)
     take_all(rig, client)
     time_out(rig, client)
-    turns(rig)  # Nothing is handed over before.
+    take_turns(rig)  # Nothing is handed over before.
     successor = rig.next_reign("hand-over")
     resume(successor, client)
     if client.heard_of(AttachRefused):

@@ -3,8 +3,8 @@
 from lockstep.client import session_events as e
 from lockstep.core.inputs import Tick
 from tests.unit.services.primary.client_core import CoreClient
-from tests.unit.services.primary.primary_rig import SET, Rig
-from tests.unit.services.primary.test_alone import SMALL, turns
+from tests.unit.services.primary.primary_rig import SET, Rig, take_turns
+from tests.unit.services.primary.test_alone import SMALL
 
 HELD = 12
 
@@ -28,7 +28,7 @@ def test_a_message_is_in_the_hands_of_one_consumer() -> None:
     assert rig.core.is_alone
     client.pass_time(100)
     client.write()
-    turns(rig)
+    take_turns(rig)
     client.core.grant(2, HELD)
     client.come_back()
     for _ in range(10):

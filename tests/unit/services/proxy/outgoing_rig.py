@@ -41,11 +41,10 @@ class Broker:
         self.epochs: list[Epoch] = []
         """Of the deliveries that were settled."""
         self.excluded: list[int] = []
-        self.annotations: list[bytes] = []
         """Consumers that do not get them again."""
+        self.annotations: list[bytes] = []
         self.confirmations: list[Confirmation] = []
         self.lost_sessions = 0
-
         self.begun_after: list[QueuePosition | None] = []
         """Of each consumer that was opened: behind which position."""
         self.granted = 0

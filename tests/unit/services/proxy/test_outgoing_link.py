@@ -193,6 +193,18 @@ async def test_delivery_that_came_again_to_another_link_is_void_when_the_session
 # --- in transactions ---
 
 
+def say_of_two(rig: Rig, outcome: StateCode, is_void_before: bool) -> None:
+    """The client's outcome of two deliveries, of which the first is void before it is said or behind that."""
+    deliveries = (rig.deliver(), rig.deliver())
+    if is_void_before:
+        rig.void(1)
+    for delivery in deliveries:
+        say_in_transaction(delivery, outcome)
+    rig.exchange()
+    if not is_void_before:
+        rig.void(1)
+
+
 @pytest.mark.parametrize("is_void_before", [True, False])
 async def test_void_delivery_is_not_accepted_in_a_transaction_and_fails_its_commit(
     is_void_before: bool,
@@ -201,14 +213,7 @@ async def test_void_delivery_is_not_accepted_in_a_transaction_and_fails_its_comm
     transaction = rig.begin()
     posted = asyncio.Event()
     transaction.wait_for(posted)
-    first, second = rig.deliver(), rig.deliver()
-    if is_void_before:
-        rig.void(1)
-    for delivery in (first, second):
-        say_in_transaction(delivery, StateCode.ACCEPTED)
-    rig.exchange()
-    if not is_void_before:
-        rig.void(1)
+    say_of_two(rig, StateCode.ACCEPTED, is_void_before)
     posted.set()
     with pytest.raises(Rejected) as raised:
         await transaction.commit()
@@ -224,14 +229,7 @@ async def test_void_delivery_is_not_accepted_in_a_transaction_and_fails_its_comm
 async def test_end_of_a_transaction_gives_back_nothing_void(outcome: StateCode, is_void_before: bool) -> None:
     rig = Rig()
     transaction = rig.begin()
-    first, second = rig.deliver(), rig.deliver()
-    if is_void_before:
-        rig.void(1)
-    for delivery in (first, second):
-        say_in_transaction(delivery, outcome)
-    rig.exchange()
-    if not is_void_before:
-        rig.void(1)
+    say_of_two(rig, outcome, is_void_before)
     await transaction.rollback()
     assert rig.broker.settled == [((QueuePosition(2),), Disposition.RELEASE)]
     rig.exchange()
@@ -272,14 +270,7 @@ async def test_void_delivery_fails_the_commit_that_was_to_reject_it(
 ) -> None:
     rig = Rig()
     transaction = rig.begin()
-    first, second = rig.deliver(), rig.deliver()
-    if is_void_before:
-        rig.void(1)
-    for delivery in (first, second):
-        say_in_transaction(delivery, outcome)
-    rig.exchange()
-    if not is_void_before:
-        rig.void(1)
+    say_of_two(rig, outcome, is_void_before)
     if outcome == StateCode.REJECTED:
         with pytest.raises(Rejected) as raised:
             await transaction.commit()
