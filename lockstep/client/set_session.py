@@ -6,10 +6,11 @@ Law: it decides nothing. Every command handed in gets a future, and the core's a
 import asyncio
 import logging
 import random
+import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, assert_never
 
 from lockstep.client import session_events as e
@@ -34,6 +35,7 @@ from lockstep.core.ids import (
     TransactionKey,
     transaction_id,
 )
+from lockstep.core.pieces import PIECE_COST, do_piece
 from lockstep.core.wire_numbers import known
 from lockstep.core.xa import BranchState
 from lockstep.runtime.channels import Channels
@@ -50,13 +52,16 @@ class ConsumerPort(Protocol):
     """What a consumer is told. It must not call back before it has returned."""
 
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[sm.DeliveredMessage, ...]) -> None: ...
-    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None: ...
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> Iterator[int] | None:
+        """May answer what is to be done for that, as `Voided` does."""
+
     def drained(self) -> None: ...
     def stop(self, code: ErrorCode, message: str) -> None: ...
 
 
-Voided = Callable[[str, Epoch, tuple[QueuePosition, ...]], None]
-"""Hears that deliveries of a queue, from an epoch, are void."""
+Voided = Callable[[str, Epoch, tuple[QueuePosition, ...]], Iterator[int] | None]
+"""Hears that deliveries of a queue, from an epoch, are void. May answer what is to be done for that, in steps that say what they
+cost (`lockstep/core/pieces.py`): it begins at once, and nobody is told anything else before its end."""
 
 
 def now_ms() -> int:
@@ -104,6 +109,8 @@ class SetSession:
         self._consumers: dict[int, ConsumerPort] = {}
         self._last_consumer = 0
         self._is_turn_due = False
+        self._voiding: deque[Iterator[int]] = deque()
+        """What is to be done for the effect that was performed last."""
         self._behind: deque[e.Effect] = deque()
         """Effects that wait for their turn."""
         self._is_behind = False
@@ -314,38 +321,62 @@ class SetSession:
             self._room_line.call_all()
 
     def _perform_all(self, effects: Sequence[e.Effect]) -> None:
-        """In their order, and in turns where they are many: with a primary go the deliveries of thousands of consumers.
+        """In their order, and in turns where they are many, or one is much: with a primary go the deliveries of thousands of
+        consumers, or hundreds of thousands of one.
 
         Not where a session is lost: whoever still has its deliveries must not settle them in the next one's name (DESIGN T6).
         Those of an epoch that is over are refused by the next.
         """
-        if self._is_behind or len(effects) > EFFECTS_AT_ONCE:
-            if not self._is_behind:
-                self._is_behind = True
-                self.loop.call_soon(self._perform_behind)
-            self._behind.extend(effects)
-            if any(isinstance(effect, e.SessionLost) for effect in effects):
-                self._perform_rest()
-            return
-        for effect in effects:
-            self._perform_one(effect)
+        count = 0
+        if len(effects) <= EFFECTS_AT_ONCE:
+            while count < len(effects) and not self._is_behind:
+                self._perform_one(effects[count])
+                count += 1
+        if count < len(effects):
+            self._fall_behind(effects[count:])
+
+    def _fall_behind(self, effects: Sequence[e.Effect]) -> None:
+        if not self._is_behind:
+            self._is_behind = True
+            self.loop.call_soon(self._perform_behind)
+        self._behind.extend(effects)
+        if any(isinstance(effect, e.SessionLost) for effect in effects):
+            self._perform_rest()
 
     def _perform_behind(self) -> None:
         """Some of those that wait."""
         effects, cost = self._behind, 0
-        while effects and cost < EFFECTS_AT_ONCE:
+        self._void(PIECE_COST)
+        while effects and cost < EFFECTS_AT_ONCE and not self._voiding:
             effect = effects.popleft()
             cost += 1
             if isinstance(effect, e.DeliveriesVoided):
                 cost += len(effect.positions) // POSITIONS_PER_EFFECT
             self._perform_one(effect)
-        self._is_behind = bool(effects)
-        if effects:
+        self._is_behind = bool(effects or self._voiding)
+        if self._is_behind:
             self.loop.call_soon(self._perform_behind)
 
     def _perform_rest(self) -> None:
-        while self._behind:
-            self._perform_one(self._behind.popleft())
+        while self._voiding or self._behind:
+            self._void(sys.maxsize)
+            if self._behind:
+                self._perform_one(self._behind.popleft())
+
+    def _begin_voiding(self, voiding: Iterator[int] | None) -> None:
+        if voiding is not None:
+            self._voiding.append(voiding)
+            self._void(PIECE_COST)
+            if self._voiding:
+                self._fall_behind(())
+
+    def _void(self, cost_max: int) -> None:
+        """Goes on with what is to be done for what is void."""
+        try:
+            do_piece(self._voiding, cost_max)
+        except Exception:  # As in `_perform_one`.
+            self._voiding.clear()
+            _log.exception("%s: what is void was not told to its end", self.set_name)
 
     def _perform_one(self, effect: e.Effect) -> None:
         """One that raises takes no other along: the core has taken their answers in, and nobody would hear them any more."""
@@ -402,7 +433,7 @@ class SetSession:
                     abort()
             case e.DeliveriesVoided(consumer, queue, epoch, positions):
                 if (port := self._consumers.get(consumer)) is not None:
-                    port.void(epoch, positions)
+                    self._begin_voiding(port.void(epoch, positions))
                 elif self._voided is not None:
                     self._tell_voided(self._voided, queue, epoch, positions)
             case e.ConsumerDrained(consumer):
@@ -430,7 +461,7 @@ class SetSession:
         self, voided: Voided, queue: str, epoch: Epoch, positions: tuple[QueuePosition, ...]
     ) -> None:
         try:
-            voided(queue, epoch, positions)
+            self._begin_voiding(voided(queue, epoch, positions))
         except Exception:  # The application's own; what the core wants done behind it is others' business.
             _log.exception("%s: whoever hears of void deliveries of %s raised", self.set_name, queue)
 

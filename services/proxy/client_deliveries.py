@@ -19,7 +19,7 @@ from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, Transactional, transactional
-from services.proxy.reclaiming import Reclaims
+from services.proxy.reclaiming import VOIDED_AT_ONCE, VOIDED_COST, Reclaims
 from services.proxy.returning import Returning
 
 _DISPOSITIONS: dict[int, int] = {
@@ -222,20 +222,29 @@ class ClientDeliveries:
 
     # --- failover ---
 
-    def void(self, epoch: Epoch, positions: Collection[QueuePosition]) -> None:
-        """The epoch is over in which these were delivered, or their session is lost."""
-        for position in positions:
-            if (retired := self._untold.pop((epoch, position), None)) is not None:
-                retired.is_void = True
-                self._reclaimed.discard(position)
-        stale = {
-            position: handle
-            for handle, (its_epoch, position) in self.sent.items()
-            if its_epoch == epoch and position in positions
-        }
-        self._stale.update(stale)
-        self._reclaimed.difference_update(stale)
-        self._owner.reclaims.expect(self.source.queue, stale, self)
+    def void(self, epoch: Epoch, positions: Collection[QueuePosition]) -> Iterator[int]:
+        """The epoch is over in which these were delivered, or their session is lost. In pieces: what the client says of others
+        meanwhile the broker refuses, or hears nothing of (`_check`), for the epoch is over.
+        """
+        handles = list(self.sent)
+        for first in range(0, len(handles), VOIDED_AT_ONCE):
+            sent, stale = self.sent, {}
+            for handle in handles[first : first + VOIDED_AT_ONCE]:
+                name = sent.get(handle)
+                if name is not None and name[0] == epoch and name[1] in positions:
+                    stale[name[1]] = handle
+            self._stale.update(stale)
+            self._reclaimed.difference_update(stale)
+            self._owner.reclaims.expect(self.source.queue, stale, self)
+            yield VOIDED_COST
+        # Behind them: what the client has said of one of them since is among these.
+        untold = list(self._untold)
+        for first in range(0, len(untold), VOIDED_AT_ONCE):
+            for name in untold[first : first + VOIDED_AT_ONCE]:
+                if name[0] == epoch and name[1] in positions and (retired := self._untold.pop(name, None)):
+                    retired.is_void = True
+                    self._reclaimed.discard(name[1])
+            yield VOIDED_COST
 
     def reclaim(self, epoch: Epoch, position: QueuePosition) -> bool:
         """A message is delivered again that its client may still have; False: it has not."""
@@ -407,12 +416,14 @@ class ClientDeliveries:
         return [retired.name[1] for retired in told]
 
     def _check(self, entries: Sequence[_Retired], lost_sessions: int) -> None:
-        """Raises `Rejected` if one of them is void, or the session that held them when `lost_sessions` were lost is lost, too: a
-        link that is over hears nothing of that."""
-        is_lost = self.source.session.lost_sessions != lost_sessions
+        """Raises `Rejected` if one of them is void, told so or not yet, or the session that held them when `lost_sessions` were
+        lost is lost, too: a link that is over hears nothing of that."""
+        session = self.source.session
+        is_lost = session.lost_sessions != lost_sessions
         for retired in entries:
-            if retired.is_void or is_lost:
-                queue, (epoch, _) = self.source.queue, retired.name
+            epoch, _ = retired.name
+            if retired.is_void or is_lost or session.is_over(epoch):
+                queue = self.source.queue
                 text = f"deliveries of queue {queue!r} from epoch {epoch} are void"
                 raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=queue, delivery_epoch=epoch)
 

@@ -28,6 +28,7 @@ from services.proxy.core.conditions import RESOURCE_DELETED, RESOURCE_LIMIT, Con
 from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode
+from services.proxy.reclaiming import VOIDED_AT_ONCE, VOIDED_COST
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
 from services.proxy.steps import go_on, in_steps
 from services.proxy.traffic import Traffic
@@ -363,26 +364,32 @@ class OutgoingLink:
         self.open()
         self._owner.held_up(self)
 
-    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> Iterator[int]:
         self._asked += len(positions)
-        gone = set(positions)
-        self._waiting = deque(
-            (its_epoch, message)
-            for its_epoch, message in self._waiting
-            if its_epoch != epoch or message.position not in gone
-        )
+        if self._waiting:
+            late = {message.position for its_epoch, message in self._waiting if its_epoch == epoch}
+            late.intersection_update(positions)
+            self._waiting = deque(
+                (its_epoch, message)
+                for its_epoch, message in self._waiting
+                if its_epoch != epoch or message.position not in late
+            )
         if not self._waiting:
             self._hold(0)
         begun = self._deliveries.begun
         if self._is_presettled and begun is not None and not self.source.is_browser:
             its_epoch, position = self._deliveries.sent[begun]
-            if its_epoch == epoch and position in gone:
+            if its_epoch == epoch and position in positions:
                 # It comes again, as another one: its client is not to have it twice.
                 self._leave(_NOTHING)
                 self._deliveries.abort()
                 self._owner.wrote()
-        self._deliveries.void(epoch, gone)
-        self._owner.reclaims.void(self.source.queue, epoch, gone)
+        gone: set[QueuePosition] = set()
+        for first in range(0, len(positions), VOIDED_AT_ONCE):
+            gone.update(positions[first : first + VOIDED_AT_ONCE])
+            yield VOIDED_COST // 10
+        yield from self._deliveries.void(epoch, gone)
+        yield from self._owner.reclaims.void(self.source.queue, epoch, positions)
         self._balance()
 
     def drained(self) -> None:

@@ -126,6 +126,10 @@ class StubSet:
         self._left: dict[int, int] = {}
         self._last = 0
 
+    def is_over(self, _: object) -> bool:
+        """There is one epoch."""
+        return False
+
     def consume(
         self,
         port: Any,

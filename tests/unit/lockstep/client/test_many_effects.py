@@ -1,6 +1,7 @@
 """What becomes of the deliveries of thousands of consumers when their primary ends: told in turns, in order, and to the end."""
 
 import asyncio
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from lockstep.client.session import Session
 from lockstep.client.set_session import EFFECTS_AT_ONCE, POSITIONS_PER_EFFECT, SetSession
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition, SetName
+from lockstep.core.pieces import PIECE_COST
 from lockstep.core.server_messages import DeliveredMessage
 
 MANY = 5 * EFFECTS_AT_ONCE
@@ -24,8 +26,9 @@ class Port:
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None:
         self.heard.append((epoch, len(messages)))
 
-    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> Iterator[int] | None:
         self.heard.append(positions)
+        return None
 
     def drained(self) -> None:
         self.heard.append("drained")
@@ -101,3 +104,86 @@ async def test_whoever_closes_the_session_leaves_nothing_untold(one: tuple[SetSe
     session._perform_all([voided(number) for number in range(MANY)])
     await session.close()
     assert len(port.heard) >= MANY
+
+
+class Slow(Port):
+    """It has much to do for what is void."""
+
+    def __init__(self, steps: int, cost: int = PIECE_COST) -> None:
+        super().__init__()
+        self.left = steps
+        self.cost = cost
+        self.fails = False
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> Iterator[int]:
+        self.heard.append("begun")
+        while self.left:
+            self.left -= 1
+            yield self.cost
+        if self.fails:
+            raise ZeroDivisionError
+        self.heard.append("done")
+
+
+DELIVERED = e.Delivered(1, "q", Epoch(2), (DeliveredMessage(QueuePosition(1), b"", b"", 0, 0, True),))
+
+
+async def test_what_one_has_to_do_for_what_is_void_is_done_in_turns_before_it_is_told_more(
+    one: tuple[SetSession, Port],
+) -> None:
+    session, _ = one
+    slow = session._consumers[1] = Slow(5)
+    session.core.line.held.kept_from = Epoch(2)
+    session._perform_all([voided(1), DELIVERED])
+    left = [slow.left]
+    session._perform_all([e.ConsumerDrained(1)])
+    while "drained" not in slow.heard:
+        assert session.is_over(Epoch(1)) and not session.is_over(Epoch(2)), "nobody may accept it meanwhile"
+        await asyncio.sleep(0)
+        left.append(slow.left)
+    assert left == [4, 3, 2, 1, 0, 0]
+    assert slow.heard == ["begun", "done", (Epoch(2), 1), "drained"]
+    assert not session.is_over(Epoch(1))
+
+
+async def test_little_is_done_at_once_for_what_is_void(one: tuple[SetSession, Port]) -> None:
+    session, _ = one
+    slow = session._consumers[1] = Slow(5, cost=0)
+    session._perform_all([voided(1), DELIVERED])
+    assert slow.heard == ["begun", "done", (Epoch(2), 1)]
+
+
+async def test_all_is_done_at_once_where_a_session_is_lost(one: tuple[SetSession, Port]) -> None:
+    session, _ = one
+    slow = session._consumers[1] = Slow(5)
+    session._perform_all([voided(1)])
+    assert slow.heard == ["begun"]
+    session._perform_all([voided(2), e.SessionLost(ErrorCode.EXPIRED, "")])
+    assert slow.heard == ["begun", "done", "begun", "done"]
+    slow.left = 5
+    session._perform_all([voided(1), e.SessionLost(ErrorCode.EXPIRED, "")])
+    assert slow.heard == ["begun", "done"] * 3
+
+
+async def test_one_that_raises_later_takes_no_other_along(
+    one: tuple[SetSession, Port], caplog: pytest.LogCaptureFixture
+) -> None:
+    session, _ = one
+    slow = session._consumers[1] = Slow(5)
+    slow.fails = True
+    session._perform_all([voided(1), DELIVERED])
+    while session._is_behind:
+        await asyncio.sleep(0)
+    assert slow.heard == ["begun", (Epoch(2), 1)]
+    assert "was not told to its end" in caplog.text
+
+
+async def test_what_is_void_of_a_consumer_that_has_stopped_is_told_in_turns_too(session: Session) -> None:
+    opened, _ = await session.of_set(SetName("one"))
+    slow = Slow(5)
+    opened._voided = lambda _queue, epoch, positions: slow.void(epoch, positions)
+    opened._perform_all([voided(1)])
+    assert slow.left == 4
+    while opened._is_behind:
+        await asyncio.sleep(0)
+    assert slow.heard == ["begun", "done"]

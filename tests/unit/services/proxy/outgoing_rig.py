@@ -45,12 +45,17 @@ class Broker:
         self.annotations: list[bytes] = []
         self.confirmations: list[Confirmation] = []
         self.lost_sessions = 0
+        self.over_before = Epoch(0)
+        """What came in epochs before is void, and whoever has it is still to be told."""
         self.begun_after: list[QueuePosition | None] = []
         """Of each consumer that was opened: behind which position."""
         self.granted = 0
         """Credit of the last one, but for what was delivered."""
         self.drains = 0
         self.stopped = 0
+
+    def is_over(self, epoch: Epoch) -> bool:
+        return epoch < self.over_before
 
     def consume(self, *_: object, after: QueuePosition | None = None, **__: object) -> int:
         self.begun_after.append(after)
@@ -236,7 +241,8 @@ class Rig:
     def void(self, *positions: int, epoch: Epoch = EPOCH) -> None:
         """The epoch is over in which these were delivered, or their session is lost."""
         assert self.link is not None
-        self.link.void(epoch, tuple(map(QueuePosition, positions)))
+        for _ in self.link.void(epoch, tuple(map(QueuePosition, positions))):
+            pass
 
     def begin(self) -> AmqpTransaction:
         """The client's transaction."""

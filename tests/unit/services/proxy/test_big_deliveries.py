@@ -377,7 +377,8 @@ async def test_one_that_is_void_in_the_middle_is_aborted_and_comes_again(
 ) -> None:
     """Nobody asks the client whether it has it: it would have it twice."""
     frames = await begin_big(client, **PRESETTLED)
-    session.queue.port.void(EPOCH, (QueuePosition(2), QueuePosition(3)))
+    for _ in session.queue.port.void(EPOCH, (QueuePosition(2), QueuePosition(3))):
+        pass
     session.queue.port.deliver("queue", EPOCH, tuple(session.queue.messages[1:]))
     client.send(opened())
     frames += await ends(client, 3)

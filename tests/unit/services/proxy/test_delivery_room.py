@@ -169,7 +169,7 @@ async def test_the_room_is_free_when_what_waits_is_void() -> None:
     served.is_read = False
     deliver(served, 1, 2, 3)
     assert served.link is not None
-    served.link.void(EPOCH, (1, 2, 3))  # type: ignore[arg-type]
+    served.void(1, 2, 3)
     assert served.deliveries.held == 0
 
 

@@ -1,6 +1,7 @@
 """What becomes of the deliveries of a consumer's link."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from proton import Delivery, symbol
@@ -14,7 +15,7 @@ from services.proxy import steps
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_words import StateCode
 from services.proxy.outgoing_link import RETURNED_AT_ONCE
-from services.proxy.reclaiming import Reclaims
+from services.proxy.reclaiming import VOIDED_AT_ONCE, Reclaims
 from tests.unit.services.proxy.outgoing_rig import EPOCH, NAME, Rig, say_in_transaction
 
 
@@ -190,6 +191,56 @@ async def test_delivery_that_came_again_to_another_link_is_void_when_the_session
     assert sorted(rig.heard) == [("1", 0, True), ("2", 0, True)]
 
 
+def having(count: int) -> Rig:
+    """Whose client has so many."""
+    rig = Rig(credit=count)
+    for first in range(1, count + 1, 1_000):
+        rig.deliver_again(EPOCH, *range(first, first + 1_000))
+    assert len(rig.received) == count
+    return rig
+
+
+async def test_very_many_deliveries_become_void_in_pieces() -> None:
+    count = 10 * VOIDED_AT_ONCE
+    rig = having(count)
+    link = rig.link
+    assert link is not None
+    asked = link._asked
+    work = link.void(EPOCH, tuple(map(QueuePosition, range(1, count + 1))))
+    known = [len(rig.reclaims)]
+    for _ in work:
+        known.append(len(rig.reclaims))
+        assert link._asked == asked + count, "they came out of its credit"
+    assert known[-1] == count
+    assert max(after - before for before, after in pairwise(known)) <= VOIDED_AT_ONCE
+    # Once more, of another link: the session says so there.
+    other = Rig(rig.reclaims)
+    other.deliver_again(Epoch(2), *range(1, count + 1))
+    assert not other.received and not len(rig.reclaims)
+    assert other.link is not None
+    known = [0]
+    for _ in other.link.void(Epoch(2), tuple(map(QueuePosition, range(1, count + 1)))):
+        known.append(len(rig.reclaims))
+    assert known[-1] == count
+    assert max(after - before for before, after in pairwise(known)) <= VOIDED_AT_ONCE
+
+
+async def test_link_that_ends_amid_that_leaves_nobody_expecting_it() -> None:
+    count = 3 * VOIDED_AT_ONCE
+    rig = having(count)
+    assert rig.link is not None
+    work = rig.link.void(EPOCH, tuple(map(QueuePosition, range(1, count + 1))))
+    while len(rig.reclaims) < VOIDED_AT_ONCE:
+        next(work)
+    rig.link.end(is_lost=False)
+    await asyncio.wait(rig.works_run)
+    for _ in work:
+        pass
+    assert len(rig.reclaims) == 0
+    returned = [position for positions, _ in rig.broker.settled for position in positions]
+    assert sorted(returned) == list(range(VOIDED_AT_ONCE + 1, count + 1)), "the broker refuses them"
+
+
 # --- in transactions ---
 
 
@@ -203,6 +254,48 @@ def say_of_two(rig: Rig, outcome: StateCode, is_void_before: bool) -> None:
     rig.exchange()
     if not is_void_before:
         rig.void(1)
+
+
+@pytest.mark.parametrize("is_said_before", [True, False])
+@pytest.mark.parametrize("outcome", [StateCode.ACCEPTED, StateCode.REJECTED])
+async def test_what_is_still_to_be_told_void_fails_the_commit(
+    outcome: StateCode, is_said_before: bool
+) -> None:
+    """Others are told first, in pieces: the broker is not asked meanwhile."""
+    rig = Rig()
+    transaction = rig.begin()
+    posted = asyncio.Event()
+    transaction.wait_for(posted)
+    delivery = rig.deliver()
+    if is_said_before:
+        say_in_transaction(delivery, outcome)
+        rig.exchange()
+    rig.broker.over_before = Epoch(2)
+    if not is_said_before:
+        say_in_transaction(delivery, outcome)
+        rig.exchange()
+    posted.set()
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert not [one for one in rig.broker.settled if one[1] != Disposition.RELEASE]
+
+
+async def test_what_is_said_amid_the_voiding_of_many_is_void_behind_it() -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    deliveries = [rig.deliver() for _ in range(5)]
+    assert rig.link is not None
+    work = rig.link.void(EPOCH, tuple(map(QueuePosition, range(1, 6))))
+    for delivery in deliveries:
+        say_in_transaction(delivery, StateCode.REJECTED)
+        rig.exchange()
+        next(work, None)
+    assert next(work, None) is None
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert rig.broker.settled == []
 
 
 @pytest.mark.parametrize("is_void_before", [True, False])
