@@ -5,8 +5,8 @@ batches are submitted in the order in which they were begun, and before whatever
 callers is refused, each caller's part is tried alone: nobody is refused for what somebody else asked; unless more was sent to the
 same target since, behind which it must not come. Callers who do not know of each other hear then that they were refused
 together, and who has sent nothing since may try again. Nobody knows to how many queues a named exchange leads: few messages are
-joined there, until an answer has told that it may be more. A batch that makes no command fails alone: what gathered behind it
-goes on, and its transaction lacks an operation, so that it cannot commit.
+joined there, until an answer has told that it may be more. That is known for a moment: queues are bound meanwhile. A batch that
+makes no command fails alone: what gathered behind it goes on, and its transaction lacks an operation, so that it cannot commit.
 """
 
 import asyncio
@@ -36,6 +36,10 @@ _TOGETHER_MIN = COMMAND_PLACES_MAX // MESSAGE_QUEUES_MAX // 2
 """Messages that are joined however many queues each goes to. The last caller's may make twice as many of it."""
 _GROWTH = 4
 """An exchange may lead to so many times as many queues as when it was heard of last."""
+_REFUSED_PART = 8
+"""What was too much together is joined in so many parts from then on: selectors of its bindings may take long."""
+SPREAD_SECONDS = 1.0
+"""What an answer has told is good for so long, from the last one on."""
 SPREADS_KEPT = 10_000
 """Exchanges and keys of which it is known to how many queues they lead."""
 
@@ -65,6 +69,18 @@ def in_commands(settled: Sequence[_T]) -> list[Sequence[_T]]:
     """Positions, or what stands for one, in parts that are each settled by one command: taken or refused as a whole."""
     count = COMMAND_POSITIONS_MAX
     return [settled[first : first + count] for first in range(0, len(settled), count)]
+
+
+@dataclass(slots=True)
+class _Spread:
+    """What is known of a named exchange and key."""
+
+    together: int
+    """Messages that may be joined."""
+    most: int
+    """Never more, because more were refused together."""
+    until: float
+    """On the loop's clock."""
 
 
 @dataclass(slots=True)
@@ -114,7 +130,7 @@ class CommandBatches:
         self.not_found = not_found
         self._under_way: dict[tuple[str, str], _Batch] = {}
         """The last publish to each queue or named exchange, whatever its key there, that is not answered."""
-        self._together: dict[tuple[str, str], int] = {}
+        self._spreads: dict[tuple[str, str], _Spread] = {}
         """Of named exchanges and keys, by what was answered last."""
         self._last_keys: dict[str, Hashable] = {}
         """Where not all is in order: the key that each exchange got last."""
@@ -160,7 +176,13 @@ class CommandBatches:
         """So many messages to this target are taken together if each is taken alone, as far as anybody knows."""
         if not exchange:
             return BATCH_MESSAGES_MAX
-        return self._together.get((exchange, routing_key), _TOGETHER_MIN)
+        spread = self._spread((exchange, routing_key))
+        return spread.together if spread is not None else _TOGETHER_MIN
+
+    def _spread(self, target: tuple[str, str]) -> _Spread | None:
+        """None: nothing is known any more."""
+        spread = self._spreads.get(target)
+        return spread if spread is not None and self._session.loop.time() < spread.until else None
 
     def settle(
         self,
@@ -343,12 +365,17 @@ class CommandBatches:
     def _learn(self, target: tuple[str, str], count: int, answer: CommandAnswer) -> None:
         """A named exchange has led so many messages to as many queues as the answer says."""
         if isinstance(answer, Done) and count:
-            if len(self._together) >= SPREADS_KEPT:
-                self._together.clear()
-            most = COMMAND_PLACES_MAX * count // (2 * _GROWTH * max(answer.value, count))
-            self._together[target] = min(max(most, _TOGETHER_MIN), BATCH_MESSAGES_MAX)
-        elif isinstance(answer, Rejected) and answer.code is ErrorCode.TOO_LARGE:
-            self._together.pop(target, None)
+            known = self._spread(target)
+            most = known.most if known is not None else BATCH_MESSAGES_MAX
+            fitting = COMMAND_PLACES_MAX * count // (2 * _GROWTH * max(answer.value, count))
+            self._know(target, min(max(fitting, _TOGETHER_MIN), most), most)
+        elif isinstance(answer, Rejected) and answer.code is ErrorCode.TOO_LARGE and count > 1:
+            self._know(target, _TOGETHER_MIN, max(count // _REFUSED_PART, _TOGETHER_MIN))
+
+    def _know(self, target: tuple[str, str], together: int, most: int) -> None:
+        if len(self._spreads) >= SPREADS_KEPT:
+            self._spreads.clear()
+        self._spreads[target] = _Spread(together, most, self._session.loop.time() + SPREAD_SECONDS)
 
 
 def _fail(batch: _Batch, error: Rejected | InDoubt, kind: type[Rejected | InDoubt]) -> None:

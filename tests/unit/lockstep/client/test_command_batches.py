@@ -207,6 +207,28 @@ async def test_other_keys_of_an_exchange_say_nothing() -> None:
     assert max(publish_to_topic(made, session, 200)) == 50
 
 
+async def test_what_was_answered_long_ago_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.client.command_batches.SPREAD_SECONDS", 0)
+    session, made = batches()
+    publish_to_topic(made, session, 1)
+    session.heard[-1](e.Done(1))
+    assert max(publish_to_topic(made, session, 200)) == 50
+
+
+async def test_what_was_refused_together_is_not_joined_again_though_few_queues_get_it() -> None:
+    """Selectors of few queues may be what takes too much."""
+    session, made = batches()
+    publish_to_topic(made, session, 1)
+    session.heard[-1](e.Done(1))
+    assert publish_to_topic(made, session, 1000) == [1000]
+    session.heard[-1](Rejected(ErrorCode.TOO_LARGE, "too many steps"))
+    assert max(publish_to_topic(made, session, 200)) == 50
+    for answer in (e.Done(50), e.Done(50), Rejected(ErrorCode.TOO_LARGE, "a message by itself")):
+        publish_to_topic(made, session, 1)
+        session.heard[-1](answer)
+        assert max(publish_to_topic(made, session, 2000)) == 125
+
+
 async def test_targets_of_which_something_is_known_are_forgotten_when_there_are_too_many() -> None:
     session, made = batches()
     for number in range(SPREADS_KEPT + 1):
