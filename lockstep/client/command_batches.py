@@ -3,10 +3,11 @@
 Law: a caller's messages are never split and keep their order, but what he settles is split where no set takes it in one command;
 batches are submitted in the order in which they were begun, and before whatever is submitted after them. If a batch of several
 callers is refused, each caller's part is tried alone: nobody is refused for what somebody else asked; unless more was sent to the
-same target since, behind which it must not come. Callers who do not know of each other hear then that they were refused
-together, and who has sent nothing since may try again. Nobody knows to how many queues a named exchange leads: few messages are
-joined there, until an answer has told that it may be more. That is known for a moment: queues are bound meanwhile. A batch that
-makes no command fails alone: what gathered behind it goes on, and its transaction lacks an operation, so that it cannot commit.
+same target since, behind which it must not come. Whether anything came of that is waited for, but not where a queue is full.
+Callers who do not know of each other hear then that they were refused together, and who has sent nothing since may try again.
+Nobody knows to how many queues a named exchange leads: few messages are joined there, until an answer has told that it may be
+more. That is known for a moment: queues are bound meanwhile. A batch that makes no command fails alone: what gathered behind it
+goes on, and its transaction lacks an operation, so that it cannot commit.
 """
 
 import asyncio
@@ -40,6 +41,8 @@ _REFUSED_PART = 8
 """What was too much together is joined in so many parts from then on: selectors of its bindings may take long."""
 SPREAD_SECONDS = 1.0
 """What an answer has told is good for so long, from the last one on."""
+ASIDE_MAX = 16
+"""Batches for one target that were refused together, and wait for what was sent behind them."""
 SPREADS_KEPT = 10_000
 """Exchanges and keys of which it is known to how many queues they lead."""
 
@@ -130,6 +133,8 @@ class CommandBatches:
         self.not_found = not_found
         self._under_way: dict[tuple[str, str], _Batch] = {}
         """The last publish to each queue or named exchange, whatever its key there, that is not answered."""
+        self._aside: dict[tuple[str, str], list[tuple[_Batch, Rejected]]] = {}
+        """Refused together, by lines: to be tried apart if nothing happens of what was sent behind them."""
         self._spreads: dict[tuple[str, str], _Spread] = {}
         """Of named exchanges and keys, by what was answered last."""
         self._last_keys: dict[str, Hashable] = {}
@@ -342,6 +347,8 @@ class CommandBatches:
             del self._under_way[line]
         if batch.target is not None and batch.target[0]:
             self._learn(batch.target, batch.count, answer)
+        if self._aside and line in self._aside:
+            self._end_aside(line, batch, answer, is_last)
         if isinstance(answer, Done):
             for confirmation in batch.waiting:
                 if not confirmation.done():
@@ -356,11 +363,37 @@ class CommandBatches:
             and len(batch.parts) > 1
             and batch.transaction is None
         )
-        if is_shared and is_last:
-            for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
-                self._submit(_Batch(batch.make, batch.target, None, [part], [confirmation]))
+        if not (is_shared and isinstance(answer, Rejected)):
+            _fail(batch, answer, type(answer))
+        elif is_last:
+            self._submit_apart(batch)
+        elif line is None or answer.code is ErrorCode.QUEUE_FULL:
+            self._fail_together(batch, answer)
+        else:
+            aside = self._aside.setdefault(line, [])
+            aside.append((batch, answer))
+            if len(aside) > ASIDE_MAX:
+                self._fail_together(*aside.pop(0))
+
+    def _end_aside(self, line: tuple[str, str], behind: _Batch, answer: CommandAnswer, is_last: bool) -> None:
+        """What was sent behind batches that were refused together is answered: the last of it, or something that may have
+        happened.
+        """
+        is_refused = isinstance(answer, Rejected) and behind.transaction is None
+        if is_refused and not is_last:
             return
-        _fail(batch, answer, RefusedTogether if is_shared and not self._in_order else type(answer))
+        for batch, refusal in self._aside.pop(line):
+            if is_refused:
+                self._submit_apart(batch)
+            else:
+                self._fail_together(batch, refusal)
+
+    def _submit_apart(self, batch: _Batch) -> None:
+        for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
+            self._submit(_Batch(batch.make, batch.target, None, [part], [confirmation]))
+
+    def _fail_together(self, batch: _Batch, refusal: Rejected) -> None:
+        _fail(batch, refusal, Rejected if self._in_order else RefusedTogether)
 
     def _learn(self, target: tuple[str, str], count: int, answer: CommandAnswer) -> None:
         """A named exchange has led so many messages to as many queues as the answer says."""

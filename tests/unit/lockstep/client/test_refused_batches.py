@@ -3,11 +3,33 @@
 import pytest
 
 from lockstep.client import session_events as e
-from lockstep.client.command_batches import RefusedTogether
-from lockstep.core.errors import ErrorCode, Rejected
-from tests.unit.lockstep.client.test_command_batches import TX, batches, message, told
+from lockstep.client.command_batches import ASIDE_MAX, CommandBatches, Confirmation, RefusedTogether
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from tests.unit.lockstep.client.test_command_batches import TX, Writing, batches, message, told
 
 FULL = Rejected(ErrorCode.QUEUE_FULL, "full")
+TOO_MUCH = Rejected(ErrorCode.TOO_LARGE, "too much at once")
+
+
+def burst(made: CommandBatches, count: int, callers: int = 2) -> list[list[Confirmation]]:
+    """So many batches under way, each of so many callers with a message each."""
+    confirmations = []
+    for batch in range(count):
+        texts = [f"{batch}.{caller}" for caller in range(callers)]
+        confirmations.append([made.publish("topics", "k", [message(text)], None) for text in texts])
+        made.flush()
+    return confirmations
+
+
+def bodies(session: Writing, first: int) -> list[list[bytes]]:
+    """What commands bring, from the first one on."""
+    commands = [each for each in session.submitted[first:] if isinstance(each, c.PublishCommand)]
+    return [[each.body for each in command.messages] for command in commands]
+
+
+def errors(callers: list[Confirmation]) -> list[BaseException | None]:
+    return [caller.exception() for caller in callers]
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -71,3 +93,55 @@ async def test_what_is_tried_again_goes_before_what_gathers_and_is_answered_for_
     session.heard[0](FULL)
     assert len(session.submitted) == 2
     assert repr(again.exception()) == repr(FULL)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_what_was_refused_with_all_that_was_sent_behind_it_is_tried_apart_in_its_order(
+    in_order: bool,
+) -> None:
+    session, made = batches(in_order=in_order)
+    confirmations = burst(made, 3)
+    for each in range(2):
+        session.heard[each](TOO_MUCH)
+    assert len(session.submitted) == 3 and not any(each.done() for one in confirmations for each in one)
+    session.heard[2](TOO_MUCH)
+    assert bodies(session, 3) == [[b"0.0"], [b"0.1"], [b"1.0"], [b"1.1"], [b"2.0"], [b"2.1"]]
+    for each in range(3, 9):
+        session.heard[each](TOO_MUCH if each == 4 else e.Done(1))
+    assert [errors(one).count(None) for one in confirmations] == [1, 2, 2]
+    assert len(session.submitted) == 9
+
+
+async def test_a_caller_that_was_refused_alone_behind_it_is_none_that_it_must_not_come_behind() -> None:
+    session, made = batches()
+    [first] = burst(made, 1)
+    [second] = burst(made, 1, callers=1)
+    session.heard[0](TOO_MUCH)
+    session.heard[1](TOO_MUCH)
+    assert bodies(session, 2) == [[b"0.0"], [b"0.1"]]
+    assert [repr(each) for each in errors(second)] == [repr(TOO_MUCH)]
+    assert not any(each.done() for each in first)
+
+
+@pytest.mark.parametrize(("in_order", "kind"), [(True, Rejected), (False, RefusedTogether)])
+@pytest.mark.parametrize("behind", [e.Done(2), InDoubt(ErrorCode.UNAVAILABLE, "no primary")])
+async def test_what_was_refused_before_something_that_may_have_happened_is_refused_for_good(
+    behind: e.CommandAnswer, in_order: bool, kind: type[Rejected]
+) -> None:
+    session, made = batches(in_order=in_order)
+    confirmations = burst(made, 3)
+    session.heard[0](TOO_MUCH)
+    session.heard[1](behind)
+    assert [type(each) for each in errors(confirmations[0])] == [kind, kind]
+    session.heard[2](TOO_MUCH)
+    assert bodies(session, 3) == [[b"2.0"], [b"2.1"]]
+
+
+async def test_no_batch_waits_for_more_than_some_that_were_sent_behind_it() -> None:
+    session, made = batches()
+    confirmations = burst(made, ASIDE_MAX + 2)
+    for each in range(ASIDE_MAX + 1):
+        session.heard[each](TOO_MUCH)
+    assert [one[0].done() for one in confirmations] == [True] + [False] * (ASIDE_MAX + 1)
+    session.heard[ASIDE_MAX + 1](TOO_MUCH)
+    assert len(bodies(session, ASIDE_MAX + 2)) == 2 * (ASIDE_MAX + 1)
