@@ -47,9 +47,10 @@ class Figures:
         self.dequeued = 0
         """Messages that left for good."""
         self.dead_letters_lost = 0
-        """Of them, those that left a queue with a dead-letter target and came to none: it is not there, or full."""
+        """Of them, those that left a queue with a dead-letter target and came to none: it is not there, full, or too costly
+        to find."""
         self.dead_letters_limited = 0
-        """Messages that left a queue for as many targets as one message may go to, and not for all there are."""
+        """Messages that left a queue for as many targets as one message may go to, or as were found in time, and not for all."""
         self.resumed = 0
         """Sessions that came back on a new stream."""
         self.fenced = 0
