@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets the checkout up: .venv with everything that pyproject.toml asks for, in the versions that images have, and the system packages
-# that the tests use. Quick when nothing changed: a stamp in .venv carries the hash of pyproject.toml, of the versions and of this file.
+# Sets the checkout up: .venv with everything that pyproject.toml asks for, in the versions that images have, and, as root on Debian, the
+# system packages that it and the tests use. Quick when nothing changed: a stamp in .venv carries the hash of pyproject.toml, of the versions and of this file.
 #   PYTHON=/path/to/python3.x scripts/setup.sh    chooses the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -53,13 +53,16 @@ has_python_headers() {
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
 }
 
-# What is missing of: package (Debian's name), and what it is for.
+# Debian's packages that are missing here. Without the first ones nothing can be installed.
+needed=()
+has_program cc || needed+=(gcc)                              # the proxy: Proton is built from its source
+has_program pkg-config || needed+=(pkg-config)
+has_python_headers || needed+=(python3-dev)
+[ -e /usr/include/openssl/ssl.h ] || needed+=(libssl-dev)
+"$python" -c 'import ensurepip, venv' 2>/dev/null || needed+=(python3-venv)
+
 missing=()
-has_program cc || missing+=(gcc)                             # the proxy: Proton is built from its source
 has_program make || missing+=(make)
-has_program pkg-config || missing+=(pkg-config)
-has_python_headers || missing+=(python3-dev)
-[ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
 has_library 'libfuse\.so\.2' || missing+=(libfuse2)          # tests: the file system that loses what was not synced
 has_program ip || missing+=(iproute2)                        # tests: network namespaces
 has_program iptables || missing+=(iptables)                  # tests: one-way cuts and REJECT
@@ -75,22 +78,29 @@ compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql
 has_program dockerd || docker version --format '{{.Server.Version}}' >/dev/null 2>&1 || missing+=(docker.io)
 has_program docker-compose || docker compose version >/dev/null 2>&1 || missing+=(docker-compose)
 has_program debootstrap || missing+=(debootstrap)
-"$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
+may_install() { [ "$(id -u)" = 0 ] && has_program apt-get; }
+if [ ${#needed[@]} -gt 0 ] && ! may_install; then
+    say "missing on this machine, and needed first: as root, apt-get install ${needed[*]} (Debian's names)."
+    exit 1
+fi
 lacking=()
-if [ ${#missing[@]} -gt 0 ]; then
-    if [ "$(id -u)" = 0 ] && has_program apt-get; then
-        say "installing ${missing[*]}"
+if [ $((${#needed[@]} + ${#missing[@]})) -gt 0 ]; then
+    if may_install; then
+        say "installing ${needed[*]} ${missing[*]}"
         export DEBIAN_FRONTEND=noninteractive
         install() { apt-get install -y -qq --no-install-recommends "$@" >.setup.log 2>&1; }
         apt-get update -qq >/dev/null || true
-        if ! install "${missing[@]}"; then
+        if ! install "${needed[@]}" "${missing[@]}"; then
             # One that this distribution does not have must not keep the others away.
-            for package in "${missing[@]}"; do
+            for package in "${needed[@]}" "${missing[@]}"; do
                 install "$package" || { tail -5 .setup.log >&2; lacking+=("$package"); }
             done
         fi
         rm -f .setup.log
+        for package in "${lacking[@]}"; do
+            [[ " ${needed[*]} " != *" $package "* ]] || { say "could not install $package, which is needed first."; exit 1; }
+        done
         [ ${#lacking[@]} = 0 ] || say "could not install ${lacking[*]}: the tests that need them will not run."
     else
         say "missing on this machine: ${missing[*]} (Debian's names); the tests that need them will not run."
