@@ -136,6 +136,10 @@ class ClusterView:
         brokers = [set_map.primary, *others] if set_map.primary else others
         return [address for broker in brokers if (address := self.address(broker))]
 
+    def running_key(self, broker: BrokerId) -> str:
+        """Held under a process's lease: it runs, whatever it serves; for `status`."""
+        return f"{self.keys.prefix}running/{broker}"
+
     def is_in_sync(self, broker: BrokerId) -> bool:
         """Whether it is in sync in every set that names it, as etcd says: with its memory, not only with its disk (R12)."""
         return all(
@@ -222,6 +226,10 @@ class ClusterView:
             self._put_in_set(set_name, view, entry)
         return self.everything_of(set_name) + self._new_candidates([set_name])
 
+    def map_seen(self, set_name: SetName) -> MapSeen:
+        """The set's entry, with what is known of etcd by now."""
+        return self._map_seen(set_name, self.sets.get(set_name, SetView()))
+
     def everything_of(self, set_name: SetName) -> list[AnyInput]:
         """What a core of this set should hear to know what is known."""
         view = self.sets.get(set_name, SetView())
@@ -278,10 +286,6 @@ class ClusterView:
 
     # Inside
 
-    def running_key(self, broker: BrokerId) -> str:
-        """Held under a process's lease: it runs, whatever it serves: for `status`."""
-        return f"{self.keys.prefix}running/{broker}"
-
     def _new_candidates(self, set_names: Iterable[SetName]) -> list[AnyInput]:
         """What those of these sets should hear whose candidates have changed."""
         found: list[AnyInput] = []
@@ -291,10 +295,6 @@ class ClusterView:
                 self._candidates[set_name] = candidates
                 found.append(CandidatesSeen(set_name))
         return found
-
-    def map_seen(self, set_name: SetName) -> MapSeen:
-        """The set's entry, with what is known of etcd by now."""
-        return self._map_seen(set_name, self.sets.get(set_name, SetView()))
 
     def _map_seen(self, set_name: SetName, view: SetView) -> MapSeen:
         return MapSeen(

@@ -36,7 +36,7 @@ from lockstep.runtime.etcd_watcher import RETRY_PAUSE_SECONDS
 from lockstep.runtime.limit_log import LimitLog
 from lockstep.runtime.process import spawn
 
-_failures = LimitLog(logging.getLogger("lockstep.map_changes"))
+_failures = LimitLog(logging.getLogger("lockstep.name_changes"))
 
 NameEffect = ClaimName | ReleaseName
 

@@ -233,8 +233,8 @@ class ClientFrames:
         if at >= len(frame):
             return []
         values_at = skip(frame, at + 1, len(frame)) if frame[at] == 0 else at
-        code = _code(frame[at + 1 : values_at])
-        if code is None:
+        code = _code(frame[at + 1 : values_at], _CODES)
+        if code not in _LOOKED_AT:
             return []
         self.begun += code in (_BEGIN, _ATTACH)
         channel = int.from_bytes(frame[6:8], "big")
@@ -374,12 +374,11 @@ def _is_of_interest(data: bytes, at: int, end: int) -> bool:
     return find(_TRUE, at, end) >= 0 or find(_TRUE_BYTE, at, end) >= 0 or find(_TXN_ID, at, end) >= 0
 
 
-def _code(descriptor: bytes) -> int | None:
-    """Which performative that is, if it is one that is looked at."""
+def _code(descriptor: bytes, codes: dict[bytes, int]) -> int | None:
+    """The number that is there, or is that of the symbol there; None: it is none of these symbols."""
     if descriptor[:1] in (b"\x53", b"\x80"):
-        code = int.from_bytes(descriptor[1:], "big")
-        return code if code in _LOOKED_AT else None
-    return _CODES.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
+        return int.from_bytes(descriptor[1:], "big")
+    return codes.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
 
 
 def _uint(frame: bytes, at: int) -> int | None:
@@ -433,10 +432,7 @@ def _short_state(frame: bytes, at: int, end: int, *, is_inside: bool = False) ->
     head = frame[at:values_at]
     if len(head) > _HEAD_BYTES_MAX:
         return _NULL_BYTE
-    descriptor = head[1:]
-    code = _STATE_CODES.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
-    if descriptor[:1] in (b"\x53", b"\x80"):
-        code = int.from_bytes(descriptor[1:], "big")
+    code = _code(head[1:], _STATE_CODES)
     kept = []
     if code == _MODIFIED or (code == _TRANSACTIONAL and not is_inside):
         places = _fields(frame, values_at, end, 2)

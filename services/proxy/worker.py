@@ -136,9 +136,8 @@ class Worker:
         for connection in self.connections:
             try:
                 connection.give_back_late(now)
-            except (
-                Exception
-            ) as error:  # Of one connection: the messages of the others do not wait because of it.
+            except Exception as error:
+                # Of one connection: the messages of the others do not wait because of it.
                 self.refusals.seldom("not_given_back", f"peer={connection.peer}", error=error)
             yield
 
