@@ -253,3 +253,31 @@ async def test_nobody_is_refused_what_is_only_together_too_much(
     assert session.answer() > 2
     assert [each.exception() for each in (*confirmations, behind)] == [None] * (callers + 1)
     assert rig.bodies("q0") == [*(b"%d" % caller for caller in range(callers)), b"behind"]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_a_burst_is_taken_in_its_order_though_queues_were_bound_since_the_last_answer(
+    in_order: bool,
+) -> None:
+    rig, client = rig_with(command_places_max=4 * QUEUES)
+    client.exchange("all", "q0")
+    session = Sending(client)
+    made = CommandBatches(session, in_order)  # type: ignore[arg-type]
+
+    def publish_each(bodies: Sequence[bytes]) -> list[command_batches.Confirmation]:
+        found = [made.publish("all", "k", AlikeMessages((body,)), None) for body in bodies]
+        made.flush()
+        return found
+
+    confirmations = publish_each([b"first"])
+    session.answer()
+    for number in range(1, QUEUES):
+        client.declare(f"q{number}")
+        client.ok(BindCommand(0, "all", f"q{number}", ""))
+    burst = [[b"%d.%d" % (batch, caller) for caller in range(5)] for batch in range(3)]
+    for bodies in burst:
+        confirmations += publish_each(bodies)
+    assert session.answer() == 3
+    assert session.answer() == 15
+    assert {each.exception() for each in confirmations} == {None}
+    assert rig.bodies("q0") == [b"first", *[body for bodies in burst for body in bodies]]
