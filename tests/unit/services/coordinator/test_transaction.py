@@ -1,7 +1,6 @@
 """One transaction: the order of its steps, doubts about the log, crashes at every effect, and the histories that break weaker
 rules."""
 
-import cProfile
 import itertools
 import random
 
@@ -37,6 +36,7 @@ from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.steps import STEPS
 from services.coordinator.core.transaction import STATES
 from services.coordinator.core.votes import Completion, Verb, Vote
+from tests.counted_work import CountedCalls
 from tests.simulation.coordination.decision_log import DecisionLog
 from tests.unit.services.coordinator.rig import ID, LIMITS, TAG, AnyLog, Participants, Rig, names
 
@@ -937,11 +937,11 @@ def test_a_request_that_is_dropped_costs_no_look_at_the_transactions_of_others()
         for number in range(others):
             global_id = new_global_id(1_000_000, number.to_bytes(10))
             rig.feed(CommitAsked(RequestId(100 + number), global_id, TAG, names(2), False))
-        profile = cProfile.Profile()
-        profile.runcall(rig.feed, RequestDropped(dropped))
+        with CountedCalls() as counted:
+            rig.feed(RequestDropped(dropped))
         rig.run()
         assert rig.state(dropped) is None and len(rig.answers) == others
-        return sum(entry.callcount for entry in profile.getstats())
+        return counted.total
 
     assert calls(others=1) == calls(others=100)
 
