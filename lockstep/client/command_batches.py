@@ -78,11 +78,11 @@ def in_commands(settled: Sequence[_T]) -> list[Sequence[_T]]:
 class _Spread:
     """What is known of a named exchange and key."""
 
-    together: int
+    together: int = _TOGETHER_MIN
     """Messages that may be joined."""
-    most: int
-    """Never more, because more were refused together."""
-    until: float
+    most: int = BATCH_MESSAGES_MAX
+    """Never more: it is less where more were refused together."""
+    until: float = 0.0
     """On the loop's clock."""
 
 
@@ -181,13 +181,10 @@ class CommandBatches:
         """So many messages to this target are taken together if each is taken alone, as far as anybody knows."""
         if not exchange:
             return BATCH_MESSAGES_MAX
-        spread = self._spread((exchange, routing_key))
-        return spread.together if spread is not None else _TOGETHER_MIN
-
-    def _spread(self, target: tuple[str, str]) -> _Spread | None:
-        """None: nothing is known any more."""
-        spread = self._spreads.get(target)
-        return spread if spread is not None and self._session.loop.time() < spread.until else None
+        spread = self._spreads.get((exchange, routing_key))
+        if spread is None or spread.until <= self._session.loop.time():
+            return _TOGETHER_MIN
+        return spread.together
 
     def settle(
         self,
@@ -398,17 +395,24 @@ class CommandBatches:
     def _learn(self, target: tuple[str, str], count: int, answer: CommandAnswer) -> None:
         """A named exchange has led so many messages to as many queues as the answer says."""
         if isinstance(answer, Done) and count:
-            known = self._spread(target)
-            most = known.most if known is not None else BATCH_MESSAGES_MAX
-            fitting = COMMAND_PLACES_MAX * count // (2 * _GROWTH * max(answer.value, count))
-            self._know(target, min(max(fitting, _TOGETHER_MIN), most), most)
+            now = self._session.loop.time()
+            spread = self._spreads.get(target)
+            if spread is None or spread.until <= now:
+                spread = self._forget(target)
+            most = COMMAND_PLACES_MAX * count // (2 * _GROWTH * max(answer.value, count))
+            spread.together = min(max(most, _TOGETHER_MIN), spread.most)
+            spread.until = now + SPREAD_SECONDS
         elif isinstance(answer, Rejected) and answer.code is ErrorCode.TOO_LARGE and count > 1:
-            self._know(target, _TOGETHER_MIN, max(count // _REFUSED_PART, _TOGETHER_MIN))
+            spread = self._forget(target)
+            spread.most = max(count // _REFUSED_PART, _TOGETHER_MIN)
+            spread.until = self._session.loop.time() + SPREAD_SECONDS
 
-    def _know(self, target: tuple[str, str], together: int, most: int) -> None:
+    def _forget(self, target: tuple[str, str]) -> _Spread:
+        """What was known of it; more is learned at once."""
         if len(self._spreads) >= SPREADS_KEPT:
             self._spreads.clear()
-        self._spreads[target] = _Spread(together, most, self._session.loop.time() + SPREAD_SECONDS)
+        spread = self._spreads[target] = _Spread()
+        return spread
 
 
 def _fail(batch: _Batch, error: Rejected | InDoubt, kind: type[Rejected | InDoubt]) -> None:
