@@ -3,9 +3,9 @@
 Law: the engine gets what came, in order, but for NUL in names of containers and links and in addresses, where it would cut
 them: they get U+0001 in its place, and whoever reads them refuses every control character. And the end of a session detaches
 its links one by one before it (2.5.2): the engine would free them all at once. What a client says of very many deliveries at
-once it hears of some at a time (2.7.6), and of a long state no more than counts: it would keep a copy for each delivery, and what
-it takes to read it for ever. Of transfers nothing is looked at but their first bytes, and of nearly all dispositions
-little more. Nothing raises: of what is malformed the engine says so.
+once it hears of some at a time (2.7.6), and of a long state or tag no more than counts: it would keep a copy for each
+delivery, and what it takes to read a state for ever. Of nearly all transfers nothing is looked at but their first bytes, and
+of nearly all dispositions little more. Nothing raises: of what is malformed the engine says so.
 """
 
 from collections.abc import Callable
@@ -23,16 +23,25 @@ _look = Struct(">IB5xB").unpack_from
 """(size, place of the body in words, code of the performative): of nearly all frames. What is there instead of the code where the
 descriptor has another form is a number below `_TRANSFER`, or `_DISPOSITION` where it is one."""
 _OPEN, _BEGIN, _ATTACH, _FLOW, _TRANSFER, _DISPOSITION, _DETACH, _END = range(0x10, 0x18)
-_LOOKED_AT = frozenset({_OPEN, _BEGIN, _ATTACH, _FLOW, _DISPOSITION, _DETACH, _END})
+_LOOKED_AT = frozenset({_OPEN, _BEGIN, _ATTACH, _FLOW, _TRANSFER, _DISPOSITION, _DETACH, _END})
 _CODES = {
     b"amqp:open:list": _OPEN,
     b"amqp:begin:list": _BEGIN,
     b"amqp:attach:list": _ATTACH,
     b"amqp:flow:list": _FLOW,
+    b"amqp:transfer:list": _TRANSFER,
     b"amqp:disposition:list": _DISPOSITION,
     b"amqp:detach:list": _DETACH,
     b"amqp:end:list": _END,
 }
+_LIST_BYTES = 13
+_look_at_list = Struct(">IB5xBBB").unpack_from
+"""As `_look`, and (constructor of the list behind that, its size, if that has one byte)."""
+_SHORT_LIST, _LONG_LIST = 0xC0, 0xD0
+_FIELDS_BYTES_MAX = 64
+"""Of nearly all transfers: no state or tag in so few bytes is long."""
+_NO_FIELDS, _FEW_FIELDS = bytes(4), (_FIELDS_BYTES_MAX + 3).to_bytes(4, "big")
+"""Sizes of the other kind of list, whose number of values has three bytes more."""
 _RANGE_AT, _RANGE_BYTES = 8, 17
 _look_at_range = Struct(">I2xHIBI").unpack_from
 """(descriptor and constructor of the list, role and constructor of `first`, first, constructor of `last`, last): of nearly all
@@ -72,9 +81,13 @@ _TRUE, _TRUE_BYTE = b"\x41", b"\x56\x01"
 """The two encodings of true, as which a flow says that it drains."""
 _TXN_ID = b"txn-id"
 """Property of a flow by which a client acquires in a transaction (4.4.3)."""
-_DISPOSITION_FIELDS, _ATTACH_FIELDS, _FLOW_FIELDS = 5, 7, 11
-"""How many of them are of interest: up to the state, the target, and the properties."""
+_DISPOSITION_FIELDS, _ATTACH_FIELDS, _TRANSFER_FIELDS, _FLOW_FIELDS = 5, 7, 8, 11
+"""How many of them are of interest: up to the state, the target, the state, and the properties."""
 _STATE_FIELD = 4
+_TAG_FIELD, _TRANSFER_STATE_FIELD = 2, 7
+_TAG_BYTES_MAX = 32
+"""As AMQP says (2.8.7). The engine keeps a tag of any size with its delivery."""
+_BINARIES = frozenset({0xA0, 0xB0})
 _PROPERTIES_MAX = 1_000
 """Of a flow, so that looking at one has an end."""
 _LOOKED_MAX = 16
@@ -150,12 +163,20 @@ class ClientFrames:
             self._held.clear()
             self._missing = 0
         at = self._passing
-        last, last_range = len(data) - _LOOK_BYTES, len(data) - _RANGE_AT - _RANGE_BYTES
-        look, look_at_range = _look, _look_at_range
+        last, last_list = len(data) - _LOOK_BYTES, len(data) - _LIST_BYTES
+        last_range = len(data) - _RANGE_AT - _RANGE_BYTES
+        look, look_at_list, look_at_range = _look, _look_at_list, _look_at_range
         looked = 0
         while at <= last:
-            size, body, code = look(data, at)
-            is_passing = code == _TRANSFER
+            if at <= last_list:
+                size, body, code, constructor, fields_bytes = look_at_list(data, at)
+            else:
+                size, body, code = look(data, at)
+                constructor = fields_bytes = 0
+            is_passing = code == _TRANSFER and (
+                (constructor == _SHORT_LIST and fields_bytes <= _FIELDS_BYTES_MAX)
+                or (constructor == _LONG_LIST and _NO_FIELDS <= data[at + 12 : at + 16] <= _FEW_FIELDS)
+            )
             if code == _DISPOSITION and at <= last_range:
                 head, role, first, constructor, end = look_at_range(data, at + _RANGE_AT)
                 is_passing = (
@@ -182,7 +203,7 @@ class ClientFrames:
                         (some, rest), self._divided = self._divided, None
                         self._passing, self.rest = 0, rest + data[at + size :]
                         return data[:at] + some
-                    looked += code != _DISPOSITION
+                    looked += code < _TRANSFER or code > _DISPOSITION
                     if looked == _LOOKED_MAX:
                         at += size
                         self._passing, self.rest = 0, data[at:]
@@ -247,6 +268,9 @@ class ClientFrames:
             return []
         if code == _ATTACH:
             return self._attached(channel, frame, values_at)
+        if code == _TRANSFER:
+            self._shorten(frame, values_at)
+            return []
         if code == _DISPOSITION:
             self._divide(frame, values_at)
             return []
@@ -295,6 +319,23 @@ class ClientFrames:
                 del self._presettled[next(iter(self._presettled))]
             self._presettled[pair] = name.replace("\0", "\1")
 
+    def _shorten(self, frame: bytes, values_at: int) -> None:
+        """A transfer with no more than counts of its state and tag: the engine keeps both until the delivery is settled."""
+        _, _, end = members(frame, values_at, len(frame), LISTS)
+        fields = _fields(frame, values_at, end, _TRANSFER_FIELDS)
+        others = []
+        if len(fields) > _TAG_FIELD and frame[fields[_TAG_FIELD]] in _BINARIES:
+            first, behind = contents(frame, fields[_TAG_FIELD], end)
+            tag = frame[first : min(behind, first + _TAG_BYTES_MAX)]
+            others.append((fields[_TAG_FIELD], behind, b"\xa0" + bytes([len(tag)]) + tag))
+        if len(fields) > _TRANSFER_STATE_FIELD:
+            at = fields[_TRANSFER_STATE_FIELD]
+            behind = skip(frame, at, end)
+            others.append((at, behind, _short_state(frame, at, behind)))
+        shorter = _with_others(frame, values_at, others)
+        if len(shorter) < len(frame):
+            self._divided = shorter, b""
+
     def _divide(self, frame: bytes, values_at: int) -> None:
         """A disposition in two, if it is of more deliveries of the client's than the engine is to hear of at once; and one whose
         state is too long with as much of that as counts."""
@@ -303,14 +344,13 @@ class ClientFrames:
         if len(fields) > _STATE_FIELD and len(frame) > _SHORT_FRAME_BYTES:
             at = fields[_STATE_FIELD]
             behind = skip(frame, at, end)
-            if self._is_too_long(frame, at, behind):
-                values = count.to_bytes(4, "big") + frame[fields[0] : at] + _short_state(frame, at, behind)
-                values += frame[behind:end]
-                body = frame[4:values_at] + b"\xd0" + len(values).to_bytes(4, "big") + values
-                shorter = (4 + len(body)).to_bytes(4, "big") + body
-                self._divided = shorter, b""
-                self._divide(shorter, values_at)
-                return
+            # Of what a client has sent nobody reads what it says later.
+            if decode(frame, fields[0], end)[0] is not True or self._is_too_long(frame, at, behind):
+                shorter = _with_others(frame, values_at, [(at, behind, _short_state(frame, at, behind))])
+                if len(shorter) < len(frame):
+                    self._divided = shorter, b""
+                    self._divide(shorter, values_at)
+                    return
         if len(fields) < 3:
             return
         role, first, last = fields[:3]
@@ -424,6 +464,18 @@ def _values_in_array(frame: bytes, at: int, end: int) -> int:
     return max(int.from_bytes(frame[first : first + width], "big"), end - first)
 
 
+def _with_others(frame: bytes, values_at: int, others: list[tuple[int, int, bytes]]) -> bytes:
+    """The frame with other values in its list: each as (where one begins, where that ends, what is there now), in order."""
+    count, at, end = members(frame, values_at, len(frame), LISTS)
+    values = count.to_bytes(4, "big")
+    for begin, behind, other in others:
+        values += frame[at:begin] + other
+        at = behind
+    values += frame[at:end]
+    body = frame[4:values_at] + b"\xd0" + len(values).to_bytes(4, "big") + values + frame[end:]
+    return (4 + len(body)).to_bytes(4, "big") + body
+
+
 def _short_state(frame: bytes, at: int, end: int, *, is_inside: bool = False) -> bytes:
     """The outcome in a state, and its transaction: nothing of what else it says. `is_inside`: of a transaction's already."""
     if frame[at] != 0:
@@ -434,13 +486,15 @@ def _short_state(frame: bytes, at: int, end: int, *, is_inside: bool = False) ->
         return _NULL_BYTE
     code = _code(head[1:], _STATE_CODES)
     kept = []
-    if code == _MODIFIED or (code == _TRANSACTIONAL and not is_inside):
+    is_list = values_at < end and frame[values_at] in LISTS
+    if is_list and (code == _MODIFIED or (code == _TRANSACTIONAL and not is_inside)):
         places = _fields(frame, values_at, end, 2)
         kept = [frame[place : skip(frame, place, end)] for place in places]
         if code == _TRANSACTIONAL and len(places) > 1:
             kept[1] = _short_state(frame, places[1], end, is_inside=True)
         if any(len(one) > _HEAD_BYTES_MAX for one in kept[:1]) or sum(map(len, kept)) > 2 * _HEAD_BYTES_MAX:
-            return _NULL_BYTE
+            # None at all: a transaction that nobody knows, and not that there is none.
+            kept = []
     content = b"".join(kept)
     return head + b"\xc0" + bytes([len(content) + 1, len(kept)]) + content
 

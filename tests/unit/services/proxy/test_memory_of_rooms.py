@@ -19,6 +19,7 @@ from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.begun_room import ALWAYS_BYTES
 from services.proxy.link_owner import UNSETTLED_ALWAYS_BYTES
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits, ProxySettings
+from services.proxy.traffic import End
 from services.proxy.worker import Worker
 from tests.amqp import codec
 from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, composite, performative
@@ -440,6 +441,47 @@ async def test_what_a_client_says_of_many_deliveries_at_once(name: str, said: by
     for _ in range(20):
         await asyncio.sleep(0)
     assert memory() - before < 2 * MIB
+    await client.leave()
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["", "transaction"])
+@pytest.mark.parametrize("what", ["dense", "long", "some", "tag"])
+async def test_what_a_client_says_of_each_message_that_it_sends(
+    what: str, is_inside: bool, traced: None
+) -> None:
+    """The engine would keep it until the message is answered, and what it takes to read it for ever."""
+    client = Client(ProxyLimits(link_credit=MANY), MANY)
+    await client.attach(attach_sender("s", "queue", 0))
+    transaction = await in_transaction(client) if is_inside else b""
+    values = {"dense": DENSE, "long": LONG, "some": codec.sequence(*[codec.NULL] * 200)}
+    said = SAID["rejected"](values[what]) if what in values else codec.NULL
+    if is_inside:
+        said = composite("transactional_state", txn_id=codec.binary(transaction), outcome=said)
+    tag = b"t" * 20_000 if what == "tag" else b""
+    before, count = memory(), 2 * STEP
+    for number in range(1, count + 1):
+        fields = {"delivery_id": number, "delivery_tag": codec.binary(b"%d" % number + tag), "state": said}
+        client.say(performative("transfer", 0, codec.message(b"xx"), handle=0, **fields))
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert memory() - before < count * 4 * MESSAGE_BYTES + SOME_BYTES
+    (connection,) = client.worker.connections
+    assert not connection._is_closed and connection.links == 1 + is_inside
+    for _, confirmation in client.batches.kept:
+        confirmation.set_result(1)
+    await client.leave()
+
+
+async def test_a_post_with_a_transaction_s_name_that_is_too_long_is_not_one_outside_of_all() -> None:
+    client = Client(ProxyLimits(), MANY)
+    await client.attach(attach_sender("s", "queue", 0))
+    said = composite("transactional_state", txn_id=codec.binary(b"1" * 100))
+    fields = {"delivery_id": 0, "delivery_tag": codec.binary(b"0"), "state": said}
+    client.say(performative("transfer", 0, codec.message(b"xx"), handle=0, **fields))
+    await asyncio.sleep(0)
+    assert client.batches.kept == []
+    assert client.worker.traffic.messages_in[End.REFUSED] == 1
     await client.leave()
 
 
