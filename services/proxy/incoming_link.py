@@ -35,6 +35,7 @@ from services.proxy.core.conditions import (
     DECODE_ERROR,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
+    RESOURCE_LIMIT,
     TRANSFER_LIMIT,
     Condition,
     condition_of,
@@ -53,7 +54,7 @@ _SHARED_REFUSALS = {ErrorCode.QUEUE_FULL, ErrorCode.TOO_LARGE, ErrorCode.INVALID
 """Refusals of a batch that may be due to one of its messages."""
 PART_BYTES = 64
 """What a part of an unfinished message takes beside its own bytes: it may have two."""
-_OVERHEAD = 64 * 1024
+OVERHEAD_BYTES = 64 * 1024
 """Of sections that are not counted as the message's own."""
 
 
@@ -230,13 +231,14 @@ class IncomingLink:
         self._parts.append(data)
         self._parts_bytes += len(data)
         if not self._owner.take_partial(len(data) + PART_BYTES):
-            text = "too many bytes of unfinished messages"
-        elif self._parts_bytes <= self._message_bytes_max + _OVERHEAD:
+            condition = Condition(RESOURCE_LIMIT, "too many bytes of unfinished messages on one connection")
+        elif self._parts_bytes <= self._message_bytes_max + OVERHEAD_BYTES:
             return True
         else:
             text = f"a message of more than {self._message_bytes_max} bytes"
             self._owner.refused("message_bytes_max", text)
-        self._owner.end_link(self._link, Condition(MESSAGE_SIZE_EXCEEDED, text))
+            condition = Condition(MESSAGE_SIZE_EXCEEDED, text)
+        self._owner.end_link(self._link, condition)
         return False
 
     def _drop_parts(self) -> None:

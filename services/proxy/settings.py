@@ -54,8 +54,9 @@ class ProxyLimits:
     """Messages that a sender may have unanswered on one link: a round of the primary's journal at full speed."""
     message_bytes_max: int = 32 * 1024 * 1024
     """As the brokers have it; told in each attach."""
-    partial_bytes_max: int = 64 * 1024 * 1024
-    """Of messages that a connection has sent parts of: two of the largest. Each part counts `PART_BYTES` more."""
+    partial_bytes_max: int = 80 * 1024 * 1024
+    """Of messages that a connection has sent parts of. Each part counts `PART_BYTES` more: two of the largest have room, in the
+    smallest frames that AMQP knows (512 bytes)."""
     unanswered_bytes_max: int = 128 * 1024 * 1024
     """Of one worker: messages of all its clients that the brokers have not answered, as when a set has no primary. A connection
     that holds more of that than is left is not read. One alone has half of it, as much as a session of the SDK."""

@@ -17,6 +17,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.begun_room import ALWAYS_BYTES
+from services.proxy.incoming_link import OVERHEAD_BYTES, PART_BYTES
 from services.proxy.link_owner import UNSETTLED_ALWAYS_BYTES
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits, ProxySettings
 from services.proxy.traffic import End
@@ -412,6 +413,38 @@ async def test_parts_of_messages_of_some_bytes_each(traced: None) -> None:
         most = max(most, memory())
     assert most - before < ROOM // 2 + SOME_BYTES
     await client.leave()
+
+
+@pytest.mark.parametrize("frame_bytes", [100_000, 4_000])
+async def test_two_of_the_largest_messages_may_come_at_once(
+    frame_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = ProxyLimits()
+    client = Client(limits, MANY)
+    for number in range(2):
+        await client.attach(attach_sender(f"s{number}", "queue", number))
+    (connection,) = client.worker.connections
+    size = limits.message_bytes_max
+    message = b"\x00\x53\x75\xb0" + (size - 8).to_bytes(4, "big") + bytes(size - 8)
+    for at in range(0, size, frame_bytes):
+        for number in range(2):
+            fields = {"handle": number, "delivery_id": number, "delivery_tag": codec.binary(b"%d" % number)}
+            is_last = at + frame_bytes >= size
+            part = message[at : at + frame_bytes]
+            client.say(performative("transfer", 0, part, **fields, more=not is_last))
+    while len(client.batches.kept) < 2 and connection.links == 2:
+        await asyncio.sleep(0)
+    assert connection.links == 2 and not [line for line in caplog.messages if "limit=" in line]
+    for _, confirmation in client.batches.kept:
+        confirmation.set_result(1)
+    await client.leave()
+
+
+def test_two_of_the_largest_messages_have_room_in_the_smallest_frames() -> None:
+    limits, fields_bytes = ProxyLimits(), 60
+    message = limits.message_bytes_max + OVERHEAD_BYTES
+    parts = -(-message // (512 - fields_bytes))
+    assert 2 * (message + parts * PART_BYTES) <= limits.partial_bytes_max
 
 
 DENSE = codec.sequence(*[codec.NULL] * 20_000)
