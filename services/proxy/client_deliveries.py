@@ -21,6 +21,7 @@ from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, Transactional, transactional
 from services.proxy.reclaiming import VOIDED_AT_ONCE, VOIDED_COST, Reclaims
 from services.proxy.returning import Returning
+from services.proxy.settings import MESSAGE_BYTES
 
 _DISPOSITIONS: dict[int, int] = {
     StateCode.ACCEPTED: Disposition.ACCEPT,
@@ -131,6 +132,8 @@ class ClientDeliveries:
         """What had come again."""
         self._unsettled_left: dict[Handle, DeliveryName] = {}
         """What the client had not settled when the link ended, and the engine has: to be settled one by one."""
+        self._unsettled_bytes = 0
+        """Of the room for what is not settled, those that are the link's."""
         self.rejecting: Confirmation | None = None
         """Of what was rejected last: what was rejected before is done before it."""
         self._is_over = False
@@ -182,11 +185,19 @@ class ClientDeliveries:
                 delivery, _ = left.popitem()
                 settle(delivery)
                 yield
+        self.count_unsettled()
 
     @property
     def unsettled(self) -> int:
         """How many deliveries of the link the engine has that are not settled."""
         return len(self.sent) + len(self._owed) + len(self._unsettled_left) + self._settles_begun
+
+    def count_unsettled(self) -> None:
+        """Those have room of their own: it is free when they are settled, whoever has done that."""
+        held = MESSAGE_BYTES * self.unsettled
+        if held != self._unsettled_bytes:
+            self._owner.unsettled.take(held - self._unsettled_bytes)
+            self._unsettled_bytes = held
 
     # --- one that is begun ---
 
@@ -196,6 +207,7 @@ class ClientDeliveries:
         if self._settles_begun:
             self._settles_begun = False
             path.settle(begun)
+            self.count_unsettled()
 
     def finish_settled(self) -> tuple[Epoch, QueuePosition]:
         """The same of one that is settled with that; answers which it was."""
@@ -273,7 +285,7 @@ class ClientDeliveries:
     # --- outcomes ---
 
     def disposition(self, delivery: Handle) -> bool:
-        """The client said something of a delivery; answers whether there is something to `flush`."""
+        """The client said something of a delivery; answers whether the link is to be flushed at the end of the turn."""
         held = self.sent.get(delivery)
         state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
         if held is None:
@@ -285,7 +297,7 @@ class ClientDeliveries:
                     del self._owed[delivery]
                     owed.handle = None
                 self._settle(delivery)
-            return False
+            return is_settled
         if not is_settled and state in _NOT_TERMINAL:
             return False
         epoch, position = held
@@ -296,7 +308,7 @@ class ClientDeliveries:
         if self._forget(delivery, position) or self.source.is_browser:
             self._settle(delivery)
             self._owner.wrote()
-            return False
+            return True
         self._told(position)
         if state == StateCode.MODIFIED:
             has_failed, is_excluded = path.remote_modified(delivery)
@@ -322,7 +334,7 @@ class ClientDeliveries:
             # Of no transaction that is open: it did not happen, and the message is free again.
             self._settle(delivery)
             if is_void:
-                return False
+                return True
             self._told(position)
             self._settles.setdefault((epoch, Disposition.RELEASE), []).append((position, None))
             return True
@@ -364,7 +376,7 @@ class ClientDeliveries:
                 self._settle_owed([retired.waiting])
 
         found.at_end(end)
-        return False
+        return True
 
     def _said_again(self, delivery: Handle, owed: _Owed, state: int) -> None:
         """An outcome of a delivery that has one already, which stands: the transaction in which the other one was said cannot
@@ -387,7 +399,7 @@ class ClientDeliveries:
             found.fail(Rejected(ErrorCode.ILLEGAL_STATE, text, queue=self.source.queue))
 
     def flush(self) -> None:
-        """Tells the broker the outcomes since the last time."""
+        """Tells the broker the outcomes since the last time; what the client has settled is room for others."""
         if self._settles:
             settles, self._settles = self._settles, {}
             for (epoch, disposition), all_settled in settles.items():
@@ -405,6 +417,7 @@ class ClientDeliveries:
             for (name, epoch), entries in retired.items():
                 for part in in_commands(entries):
                     self._retire_batch(name, epoch, part)
+        self.count_unsettled()
 
     def _tell(self, entries: Sequence[_Retired]) -> list[QueuePosition]:
         """Those that are not void: the broker knows of them from now on."""
@@ -495,6 +508,7 @@ class ClientDeliveries:
                 path.accept(handle)
             else:
                 self._settle(handle)
+        self.count_unsettled()
         self._owner.wrote()
 
     def _give_back(

@@ -101,8 +101,6 @@ class OutgoingLink:
         self._owes_flow = False
         """The client waits to be told that it is drained of no credit. Where it had some, messages that used it up say so, and a
         flow behind them would be taken for the answer to the next drain."""
-        self._unsettled = 0
-        """Bytes of the room for what is not settled that are its own."""
         self._is_over = False
         self._lost_sessions = 0
         """By then when it ended."""
@@ -179,11 +177,7 @@ class OutgoingLink:
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
-        return self._handle, self._settle_left
-
-    def _settle_left(self, has_transport: bool) -> Iterator[None]:
-        yield from self._deliveries.settle_left(has_transport)
-        self._count_unsettled()
+        return self._handle, self._deliveries.settle_left
 
     def _return(self, waiting: list[DeliveryName], is_lost: bool) -> Iterator[None]:
         """Gives back what the link has left, in steps. `waiting`: what its client has not got."""
@@ -314,19 +308,12 @@ class OutgoingLink:
     def _room(self) -> int:
         """Bytes of messages that the engine may be given now: none while its client has too much that it has not settled."""
         if not self._is_presettled and self._owner.unsettled.is_full:
-            self._count_unsettled()
+            self._deliveries.count_unsettled()
             if self._owner.unsettled.is_full:
                 text = f"{self._owner.unsettled.held // MESSAGE_BYTES} deliveries are not settled"
                 self._owner.refused("unsettled_bytes_max", text)
                 return 0
         return self._owner.room(self._handle)
-
-    def _count_unsettled(self) -> None:
-        """Of its deliveries those that its client has not settled have room of their own."""
-        held = MESSAGE_BYTES * self._deliveries.unsettled
-        if held != self._unsettled:
-            self._owner.unsettled.take(held - self._unsettled)
-            self._unsettled = held
 
     def _hold(self, size: int) -> None:
         """So many bytes of the connection's room are in use here."""
@@ -502,7 +489,7 @@ class OutgoingLink:
             self._leave_to_others(too_large)
         if gave:
             if not is_settled:
-                self._count_unsettled()
+                deliveries.count_unsettled()
             self._owner.given(self, gave - len(self._rest))
             self._owner.wrote()
         return gave
@@ -548,7 +535,6 @@ class OutgoingLink:
 
     def give_back_late(self, now: float) -> None:
         """Gives back what has waited for its client for too long."""
-        self._count_unsettled()
         if not self._waiting or now - self._waiting_since < self._limits.hold_seconds:
             return
         waiting = self._take_waiting()
@@ -586,7 +572,6 @@ class OutgoingLink:
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""
         self._deliveries.flush()
-        self._count_unsettled()
 
 
 async def _done_later(work: Iterator[None], is_back: "asyncio.Future[None]") -> None:
