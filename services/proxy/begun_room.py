@@ -5,6 +5,8 @@ it has begun nothing could be taken from it otherwise. The engine keeps fields t
 to 75 times as much memory as they have bytes; so what is long counts as that.
 """
 
+from services.proxy.worker_room import WorkerRoom
+
 SESSION_BYTES, LINK_BYTES = 4_096, 6_144
 """Of one whose frame is short. Measured: 4,100; 4,200 of a link on which the client sends, 6,100 where it receives."""
 SHORT_BYTES = 1_024
@@ -20,18 +22,10 @@ def bytes_of(frame_bytes: int, short_bytes: int) -> int:
     return short_bytes + LONG_FACTOR * max(frame_bytes - SHORT_BYTES, 0)
 
 
-class WorkerBegun:
-    """Lives as long as its worker, whose connections share it."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.left = bytes_max
-        """Negative: there are connections that have what they may always have."""
-
-
 class BegunRoom:
     """Lives as long as its connection."""
 
-    def __init__(self, shared: WorkerBegun) -> None:
+    def __init__(self, shared: WorkerRoom) -> None:
         self.held = 0
         """Bytes."""
         self._shared = shared

@@ -6,20 +6,14 @@ its queue, and is asked for again when there is room. Credit cannot do that: it 
 much there is on it, and how large it is.
 """
 
-
-class WorkerDeliveries:
-    """Lives as long as its worker, whose connections share it."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.left = bytes_max
-        """Negative: connections that held nothing were given one message each."""
+from services.proxy.worker_room import WorkerRoom
 
 
 class DeliveryRoom:
     """Of one connection, and lives as long as it. It has three: for messages that wait; for the rest of those of which its client
     has a part, which cannot go back, and others do not wait for them; and for those that its client has not settled."""
 
-    def __init__(self, shared: WorkerDeliveries, bytes_max: int, always_bytes: int = 0) -> None:
+    def __init__(self, shared: WorkerRoom, bytes_max: int, always_bytes: int = 0) -> None:
         """`always_bytes`: what it may have however little others leave."""
         self.held = 0
         """Bytes."""

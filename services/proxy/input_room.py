@@ -3,11 +3,13 @@
 Law: a connection that holds more of a worker's room than it leaves is not read until it holds half of what is left, or nothing.
 So however many send to a set that has no primary, room is left for the next one, and where it is all used each brings a message
 or what its socket gives at once. Credit cannot do that: it counts messages, and is given before their sizes are known (AMQP 1.0,
-2.6.7). Who is not read waits for answers to his own messages alone, and each
-gets one, if only that nobody can tell: so nobody waits for ever, nor for what he has still to say.
+2.6.7). Who is not read waits for answers to his own messages alone, and each gets one, if only that nobody can tell: so nobody
+waits for ever, nor for what he has still to say.
 """
 
 from typing import Protocol
+
+from services.proxy.worker_room import WorkerRoom
 
 
 class Wire(Protocol):
@@ -15,14 +17,6 @@ class Wire(Protocol):
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
-
-
-class WorkerRoom:
-    """Lives as long as its worker, whose connections share it."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.left = bytes_max
-        """Negative: connections that held little have sent more at once than there was."""
 
 
 class InputRoom:

@@ -14,6 +14,7 @@ from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
 from services.proxy.steps import go_on
+from services.proxy.worker_room import WorkerRoom
 
 ALWAYS_BYTES = 64 * 1024
 """What a connection may have of its worker's room in any case: enough to keep a client busy that takes it at once, and about what
@@ -38,19 +39,11 @@ class Sending(Protocol):
     def resume(self) -> None: ...
 
 
-class WorkerOutput:
-    """Lives as long as its worker, whose connections share it."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.left = bytes_max
-        """Negative: there are connections that have what they may always have."""
-
-
 class OutputRoom:
     """Lives as long as its connection."""
 
     def __init__(
-        self, wire: Wire, shared: WorkerOutput, limits: ProxyLimits, refused: Callable[[str, str], None]
+        self, wire: Wire, shared: WorkerRoom, limits: ProxyLimits, refused: Callable[[str, str], None]
     ) -> None:
         """`refused`: is told which limit holds its links up, and a text about that."""
         self.held = 0

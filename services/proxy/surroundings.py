@@ -4,17 +4,14 @@ import asyncio
 from typing import Protocol
 
 from lockstep.runtime.limit_log import LimitLog
-from services.proxy.begun_room import WorkerBegun
 from services.proxy.containers import Containers
-from services.proxy.delivery_room import WorkerDeliveries
-from services.proxy.input_room import WorkerRoom
 from services.proxy.nodes import Nodes
-from services.proxy.output_room import WorkerOutput
 from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 from services.proxy.security.users import Permissions
 from services.proxy.settings import ProxySettings
 from services.proxy.traffic import Traffic
+from services.proxy.worker_room import WorkerRoom
 
 
 class Wire(Protocol):
@@ -39,10 +36,10 @@ class Surroundings(Protocol):
     containers: Containers
     traffic: Traffic
     input_room: WorkerRoom
-    deliveries: WorkerDeliveries
-    unsettled: WorkerDeliveries
-    begun: WorkerBegun
-    outputs: WorkerOutput
+    deliveries: WorkerRoom
+    unsettled: WorkerRoom
+    begun: WorkerRoom
+    outputs: WorkerRoom
     refusals: LimitLog
 
     def keep(self, task: "asyncio.Task[None]") -> None: ...

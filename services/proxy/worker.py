@@ -14,15 +14,11 @@ from lockstep.client.client import Client
 from lockstep.client.session_settings import SessionSettings
 from lockstep.runtime.limit_log import LimitLog
 from services.proxy.arrivals import Arrivals
-from services.proxy.begun_room import WorkerBegun
 from services.proxy.connection import AmqpConnection
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
-from services.proxy.delivery_room import WorkerDeliveries
-from services.proxy.input_room import WorkerRoom
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
-from services.proxy.output_room import WorkerOutput
 from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 from services.proxy.security.mechanisms import sasl_layer
@@ -35,6 +31,7 @@ from services.proxy.settings import ProxySettings
 from services.proxy.steps import in_steps
 from services.proxy.tls_arrival import ListeningSocket, TlsListener
 from services.proxy.traffic import Traffic
+from services.proxy.worker_room import WorkerRoom
 
 _log = logging.getLogger("lockstep.proxy")
 
@@ -56,10 +53,10 @@ class Worker:
         self.returning = Returning()
         self.traffic = Traffic()
         self.input_room = WorkerRoom(settings.limits.unanswered_bytes_max)
-        self.deliveries = WorkerDeliveries(settings.limits.deliveries_bytes_max)
-        self.unsettled = WorkerDeliveries(settings.limits.unsettled_bytes_max)
-        self.begun = WorkerBegun(settings.limits.begun_bytes_max)
-        self.outputs = WorkerOutput(settings.limits.outputs_bytes_max)
+        self.deliveries = WorkerRoom(settings.limits.deliveries_bytes_max)
+        self.unsettled = WorkerRoom(settings.limits.unsettled_bytes_max)
+        self.begun = WorkerRoom(settings.limits.begun_bytes_max)
+        self.outputs = WorkerRoom(settings.limits.outputs_bytes_max)
         self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None

@@ -18,7 +18,7 @@ from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.amqp_transaction import AmqpTransaction, Work
 from services.proxy.client_deliveries import Source
 from services.proxy.core.conditions import Condition
-from services.proxy.delivery_room import DeliveryRoom, WorkerDeliveries
+from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine import Engine
 from services.proxy.engine_words import EngineEvent, StateCode
 from services.proxy.outgoing_link import OutgoingLink
@@ -26,6 +26,7 @@ from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 from services.proxy.settings import ProxyLimits
 from services.proxy.traffic import Traffic
+from services.proxy.worker_room import WorkerRoom
 
 EPOCH = Epoch(1)
 NAME = b"transaction"
@@ -137,9 +138,9 @@ class Rig:
         self.broker = Broker()
         self.reclaims = Reclaims() if reclaims is None else reclaims
         self.returning = Returning()
-        self.deliveries = deliveries or DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
-        self.rests = DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
-        self.unsettled = DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
+        self.deliveries = deliveries or DeliveryRoom(WorkerRoom(1 << 30), 1 << 30)
+        self.rests = DeliveryRoom(WorkerRoom(1 << 30), 1 << 30)
+        self.unsettled = DeliveryRoom(WorkerRoom(1 << 30), 1 << 30)
         self.refusals: list[str] = []
         self.works_run: list[asyncio.Future[None]] = []
         self.is_read = True

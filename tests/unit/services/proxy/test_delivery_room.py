@@ -6,8 +6,9 @@ import pytest
 
 from lockstep.core.commands import Disposition
 from lockstep.core.ids import Epoch
-from services.proxy.delivery_room import DeliveryRoom, WorkerDeliveries
+from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
+from services.proxy.worker_room import WorkerRoom
 from tests.unit.services.proxy.outgoing_rig import EPOCH, Rig
 
 KIB = 1024
@@ -22,7 +23,7 @@ def over(room: DeliveryRoom) -> bool:
 
 
 def test_a_connection_holds_no_more_than_it_leaves_but_one_message_always() -> None:
-    worker = WorkerDeliveries(100)
+    worker = WorkerRoom(100)
     first, second, third = (DeliveryRoom(worker, 80) for _ in range(3))
     first.take(50)
     assert first.is_full and not first.is_over
@@ -40,7 +41,7 @@ def test_a_connection_holds_no_more_than_it_leaves_but_one_message_always() -> N
 
 
 def test_a_connection_has_a_limit_of_its_own() -> None:
-    room = DeliveryRoom(WorkerDeliveries(1 << 30), 100)
+    room = DeliveryRoom(WorkerRoom(1 << 30), 100)
     room.take(100)
     assert room.is_full and not room.is_over
     room.take(1)
@@ -48,9 +49,7 @@ def test_a_connection_has_a_limit_of_its_own() -> None:
 
 
 def rig(bytes_max: int, *, is_browser: bool = False) -> Rig:
-    found = Rig(
-        deliveries=DeliveryRoom(WorkerDeliveries(1 << 30), bytes_max), is_browser=is_browser, credit=100
-    )
+    found = Rig(deliveries=DeliveryRoom(WorkerRoom(1 << 30), bytes_max), is_browser=is_browser, credit=100)
     assert found.link is not None
     found.link.flow()
     return found
@@ -130,7 +129,7 @@ async def test_a_browser_goes_on_behind_what_it_has_and_shows_nothing_twice() ->
 
 
 async def test_a_browser_that_has_nothing_waiting_goes_on_behind_what_was_sent() -> None:
-    worker = WorkerDeliveries(1 << 30)
+    worker = WorkerRoom(1 << 30)
     served = Rig(deliveries=DeliveryRoom(worker, 10 * LENGTH), is_browser=True, credit=100)
     deliver(served, 1, 2)
     other = DeliveryRoom(worker, 1 << 30)
@@ -144,7 +143,7 @@ async def test_a_browser_that_has_nothing_waiting_goes_on_behind_what_was_sent()
 @pytest.mark.parametrize("is_browser", [False, True])
 async def test_what_a_client_does_not_take_in_time_takes_no_room_from_others(is_browser: bool) -> None:
     """A browser's copies are shown again when it reads."""
-    worker = WorkerDeliveries(10 * LENGTH)
+    worker = WorkerRoom(10 * LENGTH)
     stalled = Rig(deliveries=DeliveryRoom(worker, 10 * LENGTH), is_browser=is_browser, credit=100)
     stalled.is_read = False
     deliver(stalled, 1, 2, 3, 4, 5)

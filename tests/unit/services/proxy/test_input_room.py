@@ -7,8 +7,9 @@ import pytest
 
 from lockstep.client.command_batches import Confirmation
 from services.proxy.core.conditions import RESOURCE_LIMIT
-from services.proxy.input_room import InputRoom, WorkerRoom
+from services.proxy.input_room import InputRoom
 from services.proxy.settings import ProxyLimits
+from services.proxy.worker_room import WorkerRoom
 from tests.amqp import codec
 from tests.amqp.raw_client import RawClient
 from tests.amqp.stub_brokers import StubBatches, StubSession, StubSet, StubTransaction

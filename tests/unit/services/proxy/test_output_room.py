@@ -15,8 +15,9 @@ from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.listener import ClientSocket
-from services.proxy.output_room import ALWAYS_BYTES, OutputRoom, WorkerOutput
+from services.proxy.output_room import ALWAYS_BYTES, OutputRoom
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
+from services.proxy.worker_room import WorkerRoom
 from tests.amqp.codec import performative, ubyte
 from tests.amqp.raw_client import RawClient, attach_receiver, begin, credit
 from tests.amqp.stub_brokers import EPOCH, StubSession, StubSet
@@ -72,7 +73,7 @@ class Link:
 class Client:
     """A connection with its room; its engine has no transport, so it keeps what it is given."""
 
-    def __init__(self, worker: WorkerOutput, limits: ProxyLimits = LIMITS) -> None:
+    def __init__(self, worker: WorkerRoom, limits: ProxyLimits = LIMITS) -> None:
         self.wire = Wire()
         self.refusals: list[str] = []
         self.room = OutputRoom(self.wire, worker, limits, lambda limit, _: self.refusals.append(limit))
@@ -93,7 +94,7 @@ class Client:
 
 
 def test_a_session_has_no_more_of_a_connection_s_room_than_it_leaves() -> None:
-    worker = WorkerOutput(1 << 30)
+    worker = WorkerRoom(1 << 30)
     client = Client(worker)
     links = [client.link() for _ in range(4)]
     assert [client.fill(link) for link in links] == [MIB, MIB // 2, MIB // 4, MIB // 8]
@@ -102,7 +103,7 @@ def test_a_session_has_no_more_of_a_connection_s_room_than_it_leaves() -> None:
 
 
 def test_a_connection_has_no_more_of_its_worker_s_room_than_it_leaves_but_some_in_any_case() -> None:
-    worker = WorkerOutput(4 * MIB)
+    worker = WorkerRoom(4 * MIB)
     clients = [Client(worker, ProxyLimits(output_bytes_max=8 * MIB)) for _ in range(12)]
     filled = [client.fill(client.link()) for client in clients]
     assert filled[:3] == [2 * MIB, MIB, MIB // 2]
@@ -112,7 +113,7 @@ def test_a_connection_has_no_more_of_its_worker_s_room_than_it_leaves_but_some_i
 
 
 def test_what_waits_for_the_socket_counts_and_whoever_takes_it_goes_on() -> None:
-    worker = WorkerOutput(0)
+    worker = WorkerRoom(0)
     client = Client(worker)
     link = client.link().handle
     client.wire.waiting = ALWAYS_BYTES
@@ -125,14 +126,14 @@ def test_what_waits_for_the_socket_counts_and_whoever_takes_it_goes_on() -> None
 
 
 def test_another_session_goes_on_beside_one_that_takes_nothing() -> None:
-    client = Client(WorkerOutput(1 << 30))
+    client = Client(WorkerRoom(1 << 30))
     stalled, taking = client.link(), client.link()
     client.fill(stalled)
     assert client.room.left(taking.handle) == MIB // 2
 
 
 def test_the_room_is_free_when_a_session_ends_and_when_the_connection_does() -> None:
-    worker = WorkerOutput(1 << 30)
+    worker = WorkerRoom(1 << 30)
     client = Client(worker)
     link, other = client.link(), client.link()
     client.fill(link)

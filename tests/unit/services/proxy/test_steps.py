@@ -17,10 +17,11 @@ from services.proxy import steps
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import HANDLE_IN_USE
 from services.proxy.outgoing_link import RETURNED_AT_ONCE
-from services.proxy.output_room import OutputRoom, WorkerOutput
+from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
 from services.proxy.settings import ProxyLimits, ProxySettings
 from services.proxy.steps import go_on, in_steps
+from services.proxy.worker_room import WorkerRoom
 from tests.amqp import codec, stub_brokers
 from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, composite, performative
 from tests.amqp.listener_rig import FakeTransport, ListenerRig
@@ -512,7 +513,7 @@ def test_links_that_wait_for_room_are_told_in_steps() -> None:
             self.told += 1
 
     room, links = (
-        OutputRoom(Wire(), WorkerOutput(1_000), ProxyLimits(), lambda *_: None),
+        OutputRoom(Wire(), WorkerRoom(1_000), ProxyLimits(), lambda *_: None),
         [HeldUp() for _ in range(10)],
     )
     for link in links:
