@@ -1,7 +1,8 @@
 """Where rejects wait whose callers do not know of each other: they share a session, and a primary may need long for one.
 
 Law: one command of a queue is under way, and takes no more than a part of what it names if that is much (`may_be_partial`):
-whatever else the callers say goes on between two parts. Rejects of one queue are done in their order. Of queues that turned out
+whatever else the callers say goes on between two parts. (A queue that ends with its last consumer takes the rest along: callers
+leave it when all is confirmed that they rejected.) Rejects of one queue are done in their order. Of queues that turned out
 to take long one has its turn at a time. What waits is in the session's hands, and cannot be settled any more when that is lost.
 """
 

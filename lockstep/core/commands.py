@@ -148,7 +148,7 @@ class SettleCommand(Command, frozen=True):
     message-annotations): AMQP's keys and values in turn, encoded."""
     may_be_partial: bool = False
     """Of a REJECT: where that is done in parts it is answered behind the first, with how many of its first positions are done.
-    The session holds the others still."""
+    The session holds the others still: a queue that ends with its last consumer takes them along if that is closed meanwhile."""
 
 
 class BeginCommand(Command, frozen=True):

@@ -409,7 +409,8 @@ class ClientMessage(_message.Message):
         """
         may_be_partial: _builtins.bool
         """Of a reject: if what is rejected is much, a part of it is done, and the answer's value says how many of the first positions
-        that are: the others are still held. False: it is answered when all is done. Older primaries ignore it, and do all.
+        that are: the others are still held, and a queue that ends with its last consumer takes them along if that is closed
+        meanwhile. False: it is answered when all is done. Older primaries ignore it, and do all.
         """
         @_builtins.property
         def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...

@@ -2,8 +2,10 @@
 
 Law: an exclusive queue ends with its session, and behind the end of prepared branches that touch it: what they do commits whole.
 An auto-delete queue ends with its last consumer. One whose consumer lost its stream, or its primary, waits until that session has
-ended, or has come back without it; one that a prepared branch touches waits for the end of that; one that never had a consumer
-waits for the first. After a restart nobody knows whose a durable one was, and it waits as long as any session is waited for.
+ended, or has come back without it; so does one whose consumer left behind commands that were pushed back: they come again. One
+that a prepared branch touches waits for the end of that, one with dead letters on their way out for them; one that never had a
+consumer waits for the first. After a restart nobody knows whose a durable one was, and it waits as long as any session is waited
+for.
 """
 
 from collections import Counter
@@ -47,7 +49,7 @@ class AutoDeletion:
         self._unclaimed_until_ms = 0
         """0: counted from the first look on, when the epoch serves."""
         self._kept: dict[QueueId, None] = {}
-        """Queues that prepared branches may touch: without consumers, or exclusive and without their session."""
+        """Queues that must not end yet (`_must_stay`): without consumers, or exclusive and without their session."""
         self._is_ending_kept = False
         """They are gone through now."""
         self._looked_ms = context.now.boottime_ms
@@ -103,7 +105,7 @@ class AutoDeletion:
         context = self._context
         for queue_id in context.dispatch.exclusive_queues(session):
             queue = context.state.queues.by_id.get(queue_id)
-            if queue is not None and self._is_touched(queue_id):
+            if queue is not None and self._must_stay(queue_id):
                 self._kept[queue_id] = None
             elif queue is not None:
                 context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)
@@ -120,6 +122,11 @@ class AutoDeletion:
         self._waits[queue_id] -= 1
         if not self._waits[queue_id]:
             del self._waits[queue_id]
+
+    def consumer_left_early(self, consumer: Consumer) -> None:
+        """The same, behind commands that its session is to say again."""
+        self.consumers_lost(consumer.session, (consumer,))
+        self.came_back(consumer.session)
 
     def consumer_left(self, consumer: Consumer) -> None:
         """A consumer left on purpose. A browser is none."""
@@ -154,9 +161,9 @@ class AutoDeletion:
             self._context.pieces.go_on()
 
     def _end_kept(self) -> Iterator[int]:
-        """Those that nobody may touch any more, in steps that say what they cost."""
+        """Those that nothing keeps any more, in steps that say what they cost."""
         for queue_id in list(self._kept):
-            if not self._is_touched(queue_id):
+            if not self._must_stay(queue_id):
                 del self._kept[queue_id]
                 self._delete_unused(queue_id)
                 yield _DELETE_COST
@@ -168,7 +175,7 @@ class AutoDeletion:
         queue = context.state.queues.by_id.get(queue_id)
         if queue is None or not self._is_unused(queue):
             return
-        if self._is_touched(queue_id):
+        if self._must_stay(queue_id):
             self._kept[queue_id] = None
         else:
             context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)
@@ -185,6 +192,6 @@ class AutoDeletion:
         owner = queue.definition.exclusive_session
         return bool(owner) and self._context.state.sessions.get(owner) is None
 
-    def _is_touched(self, queue_id: QueueId) -> bool:
-        """Whether a prepared branch may still do something to it."""
-        return self._context.state.transactions.is_touched(queue_id)
+    def _must_stay(self, queue_id: QueueId) -> bool:
+        """Whether a prepared branch may still do something to it, or what is dead would go with it."""
+        return self._context.state.transactions.is_touched(queue_id) or self._context.letters.has(queue_id)

@@ -91,7 +91,10 @@ def handle_request(
             closing = stream.consumers.pop(request.consumer, None)
             if closing is not None:
                 context.dispatch.remove_consumer(closing)
-                attachments.auto_deletion.consumer_left(closing)
+                if stream.pushed_back_from:
+                    attachments.auto_deletion.consumer_left_early(closing)
+                else:
+                    attachments.auto_deletion.consumer_left(closing)
         case Browse():
             _browse(context, streams, stream, request)
         case GetOutcome():

@@ -11,8 +11,10 @@ from lockstep.core.apply_messages import MOVED_AT_ONCE
 from lockstep.core.clock import Now
 from lockstep.core.ids import QueueId, QueuePosition
 from lockstep.core.queues import Queue
+from lockstep.core.records import DequeueReason
 from services.primary.core.read_back import Found
 
+_REASONS = DequeueReason.EXPIRED, DequeueReason.REJECTED
 _Key = tuple[QueueId, int]
 """A queue, and the reason of its dead letters (`DequeueReason`)."""
 
@@ -83,6 +85,10 @@ class WaitingLetters:
     def is_reading(self, queue: Queue, reason: int) -> bool:
         """Whether others of this queue wait for their bodies."""
         return (queue.id, reason) in self._reading
+
+    def has(self, queue: QueueId) -> bool:
+        """Whether some of this queue wait."""
+        return any((queue, reason) in self.ready or (queue, reason) in self._reading for reason in _REASONS)
 
     def add(self, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
         """These wait behind others of their queue, or of all queues."""

@@ -4,7 +4,8 @@ much is done in parts.
 
 Law: a reject is answered by the record behind its last part, and never before: whoever leads next finds all that was answered in
 the log (P2, P4). One that `may_be_partial` is answered behind its first part, for what that did: what others say on its stream
-waits for one part, and goes on before the next. (Not where the queue ends with its last consumer: it would take the rest along.)
+waits for one part, and goes on before the next. (A queue that ends with its last consumer takes the rest along, so who says this
+closes that consumer behind the last part.)
 Until a part can be done at once no record says that one of its messages was rejected: each is then in hand of its session, or
 free. A part is harmless alone: a command that comes again takes what is left (`settling.py`). Bodies are read for one part at a
 time, so that what is gathered is bounded by what one command may bring.
@@ -133,7 +134,7 @@ class WaitingRejects:
         first.is_done = is_last
         if is_last:
             return
-        if first.command.may_be_partial and not queue.definition.is_auto_delete:
+        if first.command.may_be_partial:
             positions = first.command.positions
             done = positions[: positions.index(first.left[0])]
             first.command = replace(first.command, positions=done)

@@ -1,5 +1,6 @@
 """When auto-delete queues end: with their last consumer, also where its stream, its primary or the set was lost with it (P7)."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -7,16 +8,21 @@ import pytest
 from lockstep.core.commands import (
     CommitBranchCommand,
     DeleteQueueCommand,
+    Disposition,
     EndCommand,
+    OutgoingMessage,
     PrepareBranchCommand,
+    PublishCommand,
     RollbackBranchCommand,
     SelectDtxCommand,
+    SettleCommand,
     StartCommand,
 )
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import Woken
 from lockstep.core.records import Consume, UseQueue
 from lockstep.core.requests import CloseConsumer, DetachSession, Heartbeat
+from lockstep.core.server_messages import PushedBack
 from lockstep.core.xid import Xid
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
@@ -117,6 +123,30 @@ def test_it_ends_where_a_session_came_back_to_the_same_primary_without_it(rig: R
     assert is_there(rig)
     pass_seconds(rig, 3)
     assert not is_there(rig)
+
+
+def test_it_stays_for_commands_that_were_pushed_back_in_front_of_its_consumers_end() -> None:
+    rig = Rig(replace(SETTINGS, uncommitted_bytes_max=100))
+    client = rig.client()
+    client.declare("dead")
+    client.declare("auto", is_auto_delete=True, dead_letter_key="dead")
+    client.publish("auto", b"1")
+    consumer = client.consume("auto")
+    rig.holds_store = True
+    client.command(PublishCommand(0, "", "dead", (OutgoingMessage(b"", bytes(1000)),)))
+    command = SettleCommand(0, "auto", Epoch(1), client.positions("auto"), Disposition.REJECT)
+    number = client.command(command)
+    client.say(CloseConsumer(consumer))
+    assert client.heard_of(PushedBack) and is_there(rig)
+    rig.holds_store = False
+    rig.acknowledge()
+    client.say(client.sent[number])
+    assert rig.bodies("dead")[1:] == [b"1"]
+    pass_seconds(rig, 9, client)
+    assert is_there(rig)
+    pass_seconds(rig, 3, client)
+    assert not is_there(rig)
+    rig.check_log()
 
 
 @pytest.mark.parametrize("how", WAYS)

@@ -676,11 +676,16 @@ def test_rejects_for_many_queues_take_turns(rig: Rig, monkeypatch: pytest.Monkey
     rig.check_log()
 
 
-def test_what_others_say_on_the_stream_of_a_reject_that_may_be_partial_waits_for_one_part(rig: Rig) -> None:
+@pytest.mark.parametrize("is_auto_delete", [False, True])
+def test_what_others_say_on_the_stream_of_a_reject_that_may_be_partial_waits_for_one_part(
+    rig: Rig, is_auto_delete: bool
+) -> None:
     client = rig.client()
     spread(rig, 500)
     client.declare("other")
-    in_hand(client, 12, credit=12)
+    client.declare("from", is_auto_delete=is_auto_delete, dead_letter_exchange="all")
+    client.publish("from", *(b"%d" % number for number in range(12)))
+    consumer = client.consume("from", credit=12)
     left, turns, rounds = client.positions("from"), 0, 0
     while left:
         reject_all = SettleCommand(0, "from", rig.core.epoch, left, Disposition.REJECT, may_be_partial=True)
@@ -693,6 +698,8 @@ def test_what_others_say_on_the_stream_of_a_reject_that_may_be_partial_waits_for
         assert rig.state.queues.by_name["from"].length == len(left)
         rounds += 1
     assert rounds > 3 and turns < 40 * rounds
+    client.say(CloseConsumer(consumer))
+    assert ("from" in rig.state.queues.by_name) is not is_auto_delete
     assert rig.bodies("other") == [b"%d" % each for each in range(rounds)]
     assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
     rig.check_log()
@@ -704,14 +711,30 @@ def test_a_queue_that_ends_with_its_last_consumer_takes_nothing_of_a_reject_alon
     client.declare("from", is_auto_delete=True, dead_letter_exchange="all")
     client.publish("from", *(b"%d" % number for number in range(12)))
     consumer = client.consume("from")
-    reject_all = SettleCommand(
-        0, "from", rig.core.epoch, client.positions("from"), Disposition.REJECT, may_be_partial=True
-    )
+    reject_all = SettleCommand(0, "from", rig.core.epoch, client.positions("from"), Disposition.REJECT)
     number = say(client, reject_all)[0]
     client.say(CloseConsumer(consumer))
     take_turns(rig)
     assert client.answers[number].value == 12 and "from" not in rig.state.queues.by_name
     assert rig.bodies("q0") == [b"%d" % number for number in range(12)]
+    rig.check_log()
+
+
+def test_a_queue_that_ends_with_its_last_consumer_takes_nothing_along_that_failed_too_often(rig: Rig) -> None:
+    client = rig.client()
+    spread(rig, 500)
+    client.declare("from", is_auto_delete=True, dead_letter_exchange="all", delivery_count_max=1)
+    client.publish("from", *(b"%d" % number for number in range(12)))
+    consumer = client.consume("from")
+    say(client, SettleCommand(0, "from", rig.core.epoch, client.positions("from"), Disposition.FAIL))
+    client.say(CloseConsumer(consumer))
+    while rig.wakes:
+        wake(rig)
+    assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
+    assert "from" in rig.state.queues.by_name
+    for _ in range(3):
+        rig.pass_time(1000)
+    assert "from" not in rig.state.queues.by_name
     rig.check_log()
 
 
