@@ -201,7 +201,6 @@ class ResourceManager:
     async def get_timeout(self, xid: Xid) -> float:
         """Seconds; 0: none."""
         name = _encoded(xid, "get-timeout")
-        self._batches.flush()
         answer = await self._session.ask(rq.GetTimeout(0, name))
         assert isinstance(answer, sm.TimeoutAnswer), "a time-out is answered as one"
         if answer.code is not ErrorCode.NONE:
@@ -210,7 +209,6 @@ class ResourceManager:
 
     async def recover(self, *, with_open: bool = False) -> list[sm.BranchDescription]:
         """Branches that are prepared or were ended heuristically, and with `with_open` the open ones, by xid."""
-        self._batches.flush()
         found: list[sm.BranchDescription] = []
         while True:
             after = found[-1].xid if found else b""

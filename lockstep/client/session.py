@@ -195,8 +195,7 @@ class Session:
         self, queue: str, *, after: int = 0, limit: int | None = None
     ) -> AsyncIterator[sm.DeliveredMessage]:
         """Reads a queue from the head (or behind position `after`) without taking anything."""
-        session, batches = self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
-        batches.flush()
+        session, _ = self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
         left = limit
         while left is None or left > 0:
             page = BROWSE_PAGE if left is None else min(left, BROWSE_PAGE)
@@ -242,8 +241,7 @@ class Session:
         """Queues, exchanges and figures of a set, as its primary has them. Many queues come by pages, each as of its time; the
         figures are those of the first.
         """
-        session, batches = await self.of_set(SetName(set_name))
-        batches.flush()
+        session, _ = await self.of_set(SetName(set_name))
         pages: list[sm.Description] = []
         token = 0
         while token or not pages:
@@ -257,8 +255,7 @@ class Session:
 
     async def describe_queue(self, name: str) -> sm.QueueDetails:
         """What is declared of a queue and bound to it; raises `Rejected` NOT_FOUND."""
-        session, batches = self._of(await self._directory.locate(Kind.KIND_QUEUE, name))
-        batches.flush()
+        session, _ = self._of(await self._directory.locate(Kind.KIND_QUEUE, name))
         answer = await session.ask(rq.DescribeQueue(0, name))
         assert isinstance(answer, sm.QueueDetails), "a describe of a queue is answered as one"
         if answer.code is not ErrorCode.NONE:

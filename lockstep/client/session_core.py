@@ -115,7 +115,7 @@ class SessionCore:
         line = self.line
         if (known := line.held.consumers.get(consumer)) is not None:
             known.credit += credit
-            line.say(rq.GrantCredit(consumer, credit))
+            line.say_soon(rq.GrantCredit(consumer, credit))
 
     def give_back(
         self, consumer: int, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]
@@ -226,8 +226,8 @@ class SessionCore:
             times.resend_at = None
         if times.heartbeat_at is not None and now >= times.heartbeat_at:
             times.heartbeat_at = now + line.heartbeat_ms
-            if not line.requests:
-                line.requests.append(line.heartbeat())
+            if not line.has_due:
+                line.requests.appendleft((0, line.heartbeat()))
 
     def _flush(self, now: int, effects: list[e.Effect]) -> None:
         """One write with all that is to be said, when the last one is done."""
@@ -237,7 +237,7 @@ class SessionCore:
         if line.is_closing and not len(line.window) and not line.has_detached:
             if line.state is State.ATTACHED:
                 line.has_detached = True
-                line.requests.append(rq.DetachSession())
+                line.say(rq.DetachSession())
             elif line.session == 0 and line.state is not State.ATTACHING:
                 line.finish(ErrorCode.NONE, "", effects)
         state = line.state
@@ -245,17 +245,23 @@ class SessionCore:
             return
         requests, window, settings = line.requests, line.window, line.settings
         may_command = state is State.ATTACHED and window.has_unsent and line.times.resend_at is None
-        if not (requests or may_command):
+        if not (may_command or line.has_due):
             return
         messages: list[rq.ClientMessage] = []
-        while requests and len(messages) < settings.send_requests_max:
-            messages.append(requests.popleft())
-        if may_command and not requests:
+        if requests:
+            line.take_due(messages, settings.send_requests_max)
+        if may_command and not line.has_due:
             is_alone = window.is_suspicious
-            messages += window.take(line.epoch, settings.send_commands_max, settings.send_bytes_max)
+            count_max = settings.send_commands_max
+            if requests:
+                # What was submitted behind it does not overtake it.
+                count_max = min(count_max, requests[0][0] - window.sent)
+            messages += window.take(line.epoch, count_max, settings.send_bytes_max)
             if is_alone and messages:
                 # Not with it: what is answered in the same turn says nothing of what the turn ends by.
                 line.times.heartbeat_at = now + settings.suspected_heartbeat_ms
+            if requests:
+                line.take_due(messages, settings.send_requests_max)
         if messages:
             line.is_writing = True
             effects.append(e.Send(line.stream, tuple(messages)))

@@ -97,7 +97,7 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
         line.times.resend_at = now + line.choose(line.settings.suspected_ms + 1)
     line.times.give_up_at = None
     line.times.heartbeat_at = now + line.heartbeat_ms
-    line.requests.extend(line.held.openings())
+    line.requests.extend([(0, opening) for opening in line.held.openings()])
     line.questions.begin_stream()
     line.say_questions()
     effects.append(

@@ -64,8 +64,8 @@ class SessionLine:
             candidates, choose, self.settings.backoff_ms, self.settings.backoff_max_ms
         )
         self.questions = Questions()
-        self.requests: deque[rq.AnyRequest] = deque()
-        """To be said with the next write."""
+        self.requests: deque[tuple[int, rq.AnyRequest]] = deque()
+        """To be said in this order, with the next write: each behind the command of that number, submitted before it."""
         self.stream = 0
         """Number of the present stream; without one, of none."""
         self.address = ""
@@ -103,7 +103,8 @@ class SessionLine:
     def say_questions(self) -> None:
         """As many as there is room for on this stream."""
         if self.state is State.ATTACHED:
-            self.requests.extend(self.questions.take())
+            behind = self.window.last
+            self.requests.extend([(behind, question) for question in self.questions.take()])
 
     def heartbeat(self) -> rq.Heartbeat:
         """One to be said now, behind all commands that were sent."""
@@ -121,9 +122,25 @@ class SessionLine:
             self.window.survive(min(mark, next_number - 1) if next_number else mark)
 
     def say(self, request: rq.AnyRequest) -> None:
-        """For this stream only: what has to outlive it is said again on attachment."""
+        """For this stream only: what has to outlive it is said again on attachment. Behind all commands that were submitted: what
+        it does, or shows, may depend on them."""
         if self.state is State.ATTACHED:
-            self.requests.append(request)
+            self.requests.append((self.window.last, request))
+
+    def say_soon(self, request: rq.AnyRequest) -> None:
+        """The same, behind other requests only."""
+        if self.state is State.ATTACHED:
+            self.requests.append((0, request))
+
+    @property
+    def has_due(self) -> bool:
+        """Whether a request may be said now."""
+        return bool(self.requests) and self.requests[0][0] <= self.window.sent
+
+    def take_due(self, messages: list[rq.ClientMessage], count_max: int) -> None:
+        """Adds those to what is said now, which are so many messages at most."""
+        while self.has_due and len(messages) < count_max:
+            messages.append(self.requests.popleft()[1])
 
     # --- finding the primary ---
 

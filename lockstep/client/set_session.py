@@ -93,12 +93,14 @@ class SetSession:
         self.loop = asyncio.get_running_loop()
         self.core = SessionCore(set_name, candidates, new_session_id, random.randrange, settings)
         self.before_write: Callable[[], None] = lambda: None
-        """Called when a write may follow: whoever gathers commands submits them now."""
+        """Called when a write may follow, or something else is said: whoever gathers commands submits them now."""
         self.gathered_bytes = 0
         """Of commands that gather, and are not submitted yet; kept by whoever gathers them."""
         self.has_complete = False
         """Of these commands one takes no more, and whoever asked for room since has let nobody else run."""
         self.lost_sessions = 0
+        self._told_id = self.core.session_id
+        """Of the session that others believe to have."""
         self.transactions: dict[TransactionKey, Callable[[], None]] = {}
         """Open transactions, and whom to tell when they are aborted."""
         self._channels = channels
@@ -244,7 +246,7 @@ class SetSession:
         """Hands a question in; cancelled, it is not asked where it was not yet."""
         future: asyncio.Future[sm.Answer] = self.loop.create_future()
         future.add_done_callback(self._give_up)
-        self.feed(e.Ask(future, question))
+        self._say_behind(e.Ask(future, question))
         return future
 
     def _give_up(self, asked: "asyncio.Future[sm.Answer]") -> None:
@@ -270,7 +272,7 @@ class SetSession:
         self._last_consumer += 1
         self._consumers[self._last_consumer] = port
         number = self._last_consumer
-        self.feed(e.StartConsuming(number, queue, credit, is_exclusive, selector, is_browser, after))
+        self._say_behind(e.StartConsuming(number, queue, credit, is_exclusive, selector, is_browser, after))
         return self._last_consumer
 
     def grant(self, consumer: int, credit: int) -> None:
@@ -280,11 +282,18 @@ class SetSession:
 
     def drain(self, consumer: int) -> None:
         """Has a consumer get what its credit allows and is there; its port is told `drained` then, and the rest is taken back."""
-        self.feed(e.Drain(consumer))
+        self._say_behind(e.Drain(consumer))
 
     def stop_consuming(self, consumer: int) -> None:
+        """Ends a consumer, behind what was submitted or gathers: its queue may end with it."""
         if self._consumers.pop(consumer, None) is not None:
-            self.feed(e.StopConsuming(consumer))
+            self._say_behind(e.StopConsuming(consumer))
+
+    def _say_behind(self, request: e.Ask | e.StartConsuming | e.Drain | e.StopConsuming) -> None:
+        """Behind the commands that gather. Not where the loss of a session is being told: what gathers ends with that one."""
+        if self._told_id == self.core.session_id:
+            self.before_write()
+        self.feed(request)
 
     async def room(self) -> None:
         """Returns when the backlog has room for more, to whoever came first. Lets others run now and then, who write what
@@ -447,6 +456,7 @@ class SetSession:
                 self.write_soon()
             case e.SessionLost():
                 self.lost_sessions += 1
+                self._told_id = self.core.session_id
             case e.PoisonFound(number, kind, text):
                 line = "event=poison_refused set=%s command %d (%s) is not sent again: %s"
                 _log.error(line, self.set_name, number, kind, text)

@@ -82,8 +82,14 @@ class Attaching:
             return self._nodes.delete_temporary(name)
         subscription = self._durable.pop(link, None)
         if subscription is not None and is_closed:
-            return unsubscribe(self._nodes, self._owner.container, subscription)
+            return self._unsubscribe(subscription)
         return None
+
+    async def _unsubscribe(self, subscription: str) -> None:
+        """Behind what its link has left: until then that is in use."""
+        container = self._owner.container
+        await self._owner.returning.over(subscription_queue(container, subscription))
+        await unsubscribe(self._nodes, container, subscription)
 
     # --- the client sends ---
 

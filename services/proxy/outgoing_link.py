@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from proton import Link, Sender
 
-from lockstep.client import session_events as e
 from lockstep.client.command_batches import Confirmation
 from lockstep.core.amqp.sections import join
 from lockstep.core.commands import Disposition
@@ -160,20 +159,16 @@ class OutgoingLink:
         self._owner.run(_done_later(work, is_back))
 
     def _stop_consuming(self) -> None:
-        """Not before what its client has rejected is done: a queue that ends with its last consumer would take it along."""
-        rejecting = self._deliveries.rejecting
+        """Not before what its client has rejected is done: a queue that ends with its last consumer would take it along. Whoever
+        waits for what goes back waits for that, too."""
+        session, rejecting = self.source.session, self._deliveries.rejecting
         if rejecting is None or rejecting.done():
-            self.source.session.stop_consuming(self._consumer)
+            session.stop_consuming(self._consumer)
             return
         self._drain_broker()
+        rejecting.add_done_callback(lambda _: session.stop_consuming(self._consumer))
         self._owner.returning.note(self.source.queue, rejecting)
-        self._owner.run(self._stop_consuming_behind(rejecting))
-
-    async def _stop_consuming_behind(self, rejecting: Confirmation) -> None:
-        try:
-            await asyncio.wait((rejecting,))
-        finally:
-            self.source.session.stop_consuming(self._consumer)
+        self._owner.run(_done(rejecting))
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
@@ -273,7 +268,7 @@ class OutgoingLink:
     def _drain_broker(self) -> None:
         if not self._is_draining_broker:
             self._is_draining_broker = True
-            self.source.session.feed(e.Drain(self._consumer))
+            self.source.session.drain(self._consumer)
 
     # --- what the session in the set says (ConsumerPort) ---
 
@@ -572,6 +567,11 @@ class OutgoingLink:
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""
         self._deliveries.flush()
+
+
+async def _done(rejecting: Confirmation) -> None:
+    """What stops the worker waits for it."""
+    await asyncio.wait((rejecting,))
 
 
 async def _done_later(work: Iterator[None], is_back: "asyncio.Future[None]") -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lockstep.client import session_events as e
 from lockstep.client.client import Client
 from lockstep.client.command_batches import Confirmation
 from lockstep.client.session import Session
@@ -153,9 +152,8 @@ class StubSet:
     def grant(self, consumer: int, credit: int) -> None:
         asyncio.get_running_loop().call_soon(self._deliver, consumer, credit)
 
-    def feed(self, event: Any) -> None:
-        if isinstance(event, e.Drain):
-            asyncio.get_running_loop().call_soon(self._drained, event.consumer)
+    def drain(self, consumer: int) -> None:
+        asyncio.get_running_loop().call_soon(self._drained, consumer)
 
     def _deliver(self, consumer: int, credit: int) -> None:
         port = self._consumers.get(consumer)

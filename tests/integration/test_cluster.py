@@ -1,13 +1,14 @@
 """A cluster of real processes: what clients see of it while nothing, or one thing, is wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
 import pytest
 import pytest_asyncio
 
+from lockstep.client.consumer import Message
 from lockstep.core.commands import QueueOptions
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
@@ -54,6 +55,27 @@ async def test_a_transaction_over_two_queues_is_seen_whole_or_not_at_all(deploym
         assert [message.body async for message in session.browse("pair-2")] == [b"c"]
         outcome = await client.get_outcome(str(transaction.id))
         assert outcome.state.name == "COMMITTED"
+
+
+@pytest.mark.parametrize("settle", [Message.reject, Message.fail])
+async def test_what_is_rejected_before_its_consumer_leaves_is_a_dead_letter_though_the_queue_ends_with_that(
+    deployment: Deployment, settle: Callable[[Message], object]
+) -> None:
+    queue, dead = f"left {settle.__name__}", f"dead {settle.__name__}"
+    options = QueueOptions(
+        is_auto_delete=True, dead_letter_exchange="", dead_letter_key=dead, delivery_count_max=1
+    )
+    async with deployment.client() as client, client.session() as session:
+        await session.declare_queue(dead, set_name="east")
+        await session.declare_queue(queue, options, set_name="east")
+        await session.publish(queue, b"one")
+        consumer = await session.consume(queue)
+        settle(await anext(consumer))
+        await consumer.close()
+        assert [message.body async for message in session.browse(dead)] == [b"one"]
+        with pytest.raises(Rejected) as raised:
+            await session.describe_queue(queue)
+        assert raised.value.code is ErrorCode.NOT_FOUND
 
 
 async def test_a_transaction_that_is_rolled_back_leaves_nothing(deployment: Deployment) -> None:

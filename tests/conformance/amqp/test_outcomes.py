@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from proton import Delivery, Message, symbol
 
 from lockstep.core.commands import QueueOptions
@@ -121,6 +122,29 @@ def test_what_was_delivered_too_often_goes_to_the_dead_letter_target(
     receiver.take_one().modify(failed=True)
     assert client.receiver(dead).take_one().body == "poison"
     receiver.take_nothing()
+
+
+@pytest.mark.parametrize("outcome", ["rejected", "modified"])
+def test_what_a_client_says_before_it_closes_is_done_though_the_queue_ends_with_that(
+    amqp: AmqpCluster, client: ProtonClient, outcome: str
+) -> None:
+    """Both go in one write."""
+    queue = f"ends with its consumer, {outcome}"
+    dead = f"{queue} dead"
+    amqp.run(amqp.session.declare_queue(dead, set_name=SETS[0]))
+    options = QueueOptions(
+        is_auto_delete=True, dead_letter_exchange="", dead_letter_key=dead, delivery_count_max=1
+    )
+    amqp.run(amqp.session.declare_queue(queue, options, set_name=SETS[0]))
+    client.sender(queue).send("one")
+    receiver = client.receiver(queue)
+    got = receiver.take_one()
+    if outcome == "rejected":
+        got.settle(Delivery.REJECTED)
+    else:
+        got.modify(failed=True)
+    receiver.close()
+    assert client.receiver(dead).take_one().body == "one"
 
 
 def test_undeliverable_here_goes_to_others_only(client: ProtonClient, queue: str) -> None:

@@ -1,7 +1,7 @@
 """Proton's Python client: subscriptions of exchanges, for as long as somebody listens or durable."""
 
 import pytest
-from proton import Message, Terminus
+from proton import Delivery, Message, Terminus
 from proton.reactor import DurableSubscription, Selector
 from proton.utils import LinkDetached
 
@@ -92,6 +92,20 @@ def test_closing_a_durable_subscription_ends_it(amqp: AmqpCluster, queue: str) -
         durable(client, queue, "news").close()
         sender.send("nor this")
         durable(client, queue, "news").take_nothing()
+
+
+def test_a_durable_subscription_ends_behind_what_its_subscriber_has_rejected(
+    amqp: AmqpCluster, queue: str
+) -> None:
+    """Both go in one write."""
+    with ProtonClient(amqp.port, container=queue) as client:
+        subscriber = durable(client, queue, "news")
+        client.sender(f"topic://{queue}").send("one")
+        subscriber.take_one().settle(Delivery.REJECTED)
+        subscriber.close()
+        assert subscriber.condition is None
+        with pytest.raises(LinkDetached):
+            client.receiver(None, name="news")
 
 
 def test_durable_subscription_has_one_listener_at_a_time(amqp: AmqpCluster, queue: str) -> None:

@@ -102,12 +102,15 @@ class FakePrimary:
         self.answered = 0
         self.pushes_back = False
         self.requests: list[rq.ClientMessage] = []
+        self.heard: list[rq.ClientMessage] = []
+        """Commands and requests, in order."""
 
     def _head(self) -> tuple[Epoch, LogIndex]:
         return self.epoch, LogIndex(self.world.commit_index)
 
     def hear(self, message: rq.ClientMessage) -> list[sm.AnyServerMessage]:
         """What is said at once; what waits for the commit index comes from `commit`."""
+        self.heard.append(message)
         match message:
             case rq.AttachSession():
                 return [self._attach(message)]

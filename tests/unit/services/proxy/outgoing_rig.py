@@ -8,7 +8,6 @@ from cproton_ffi import lib
 from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.session_events import Drain
 from lockstep.client.set_session import SetSession
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.amqp.sections import EMPTY_HEADER
@@ -70,8 +69,8 @@ class Broker:
     def grant(self, _: int, credit: int) -> None:
         self.granted += credit
 
-    def feed(self, given: object) -> None:
-        self.drains += isinstance(given, Drain)
+    def drain(self, _: int) -> None:
+        self.drains += 1
 
     def settle(
         self,

@@ -1,9 +1,7 @@
 """A client that wants its link drained is told once that it is, whatever credit it had, and its counts stay right (2.6.7)."""
 
 import asyncio
-from typing import Any
 
-from lockstep.client.session_events import Drain
 from tests.amqp.codec import Frame
 from tests.amqp.raw_client import WINDOW, RawClient, credit
 from tests.amqp.stub_brokers import DELIVERIES_MAX, StubSession, StubSet
@@ -16,9 +14,9 @@ class Drained(StubSet):
         self.drains = 0
         self.delivered = 0
 
-    def feed(self, event: Any) -> None:
-        self.drains += isinstance(event, Drain)
-        super().feed(event)
+    def drain(self, consumer: int) -> None:
+        self.drains += 1
+        super().drain(consumer)
 
     def _deliver(self, consumer: int, credit: int) -> None:
         super()._deliver(consumer, credit)

@@ -1,0 +1,209 @@
+"""What one caller says first comes first, also where the one is a numbered command and the other is not (a close, a drain, a
+question): each may depend on what was said before it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from lockstep.client import Client, Session
+from lockstep.client import session_events as e
+from lockstep.client.consumer import Consumer, Message
+from lockstep.client.session_settings import SessionSettings
+from lockstep.client.set_session import SetSession
+from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, QueuePosition
+from tests.unit.lockstep.client.fake_broker import FakeBroker
+from tests.unit.lockstep.client.session_bench import Bench, publish
+
+FEW = SessionSettings(send_commands_max=2)
+"""Commands in one write."""
+
+
+def said(bench: Bench) -> list[str]:
+    """Behind the attachment, in order: the body of a publish, the type of everything else."""
+    return [
+        message.messages[0].body.decode() if isinstance(message, c.PublishCommand) else type(message).__name__
+        for message in bench.sent
+        if not isinstance(message, rq.AttachSession | rq.OpenConsumer)
+    ]
+
+
+def consuming(settings: SessionSettings | None = None) -> Bench:
+    """A write is under way."""
+    bench = Bench(settings=settings).start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        (e.StopConsuming(1), "CloseConsumer"),
+        (e.Drain(1), "DrainConsumer"),
+        (e.Ask("asked", rq.Browse(0, "q", QueuePosition(0), 10)), "Browse"),
+    ],
+)
+def test_a_request_comes_behind_what_was_submitted_before_it_and_before_what_was_submitted_since(
+    request_: e.Input, name: str
+) -> None:
+    bench = consuming(FEW)
+    for text in "abc":
+        bench.submit(text, publish(text))
+    bench.feed(request_)
+    bench.submit("d", publish("d"))
+    bench.exchange()
+    assert said(bench) == ["a", "b", "c", name, "d"]
+
+
+def test_requests_keep_their_order_whatever_they_wait_for() -> None:
+    bench = consuming(FEW)
+    for text in "abc":
+        bench.submit(text, publish(text))
+    bench.feed(e.StopConsuming(1))
+    bench.feed(e.StartConsuming(2, "q", 1, is_exclusive=True))
+    bench.core.grant(2, 5)
+    bench.exchange()
+    (_, again) = [place for place, one in enumerate(bench.sent) if isinstance(one, rq.OpenConsumer)]
+    assert [type(message) for message in bench.sent[again - 1 : again + 2]] == [
+        rq.CloseConsumer,
+        rq.OpenConsumer,
+        rq.GrantCredit,
+    ]
+
+
+def test_a_heartbeat_waits_for_no_command() -> None:
+    bench = consuming(SessionSettings(push_back_ms=600, push_back_max_ms=600))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.primary.pushes_back = True
+    bench.submit("a", publish("a"))
+    bench.exchange()
+    bench.primary.pushes_back = False
+    bench.feed(e.StopConsuming(1))
+    bench.sent.clear()
+    for _ in range(8):
+        bench.wait(100)
+        bench.exchange()
+    beats = said(bench).index("a")
+    assert said(bench)[:beats] == ["Heartbeat"] * beats and beats > 0
+    assert said(bench)[beats + 1] == "CloseConsumer"
+    assert bench.outcomes("a") == [e.CommandDone("a", 0)]
+
+
+def test_what_waits_to_be_said_is_of_its_stream() -> None:
+    bench = consuming(FEW)
+    for text in "abc":
+        bench.submit(text, publish(text))
+    bench.feed(e.StopConsuming(1))
+    bench.feed(e.Ask("asked", rq.Browse(0, "q", QueuePosition(0), 10)))
+    bench.lose()
+    bench.sent.clear()
+    bench.exchange()
+    assert said(bench) == ["a", "b", "c", "Browse"]
+
+
+# --- the client library on a broker that writes down what it hears --------------------------------------------------------
+
+
+async def heard(broker: FakeBroker, kind: type[rq.ClientMessage], count: int = 1) -> list[rq.ClientMessage]:
+    """All that came on the last stream but heartbeats, when so many of a kind have come."""
+    async with asyncio.timeout(5):
+        while True:
+            told = [one for _, primary, _ in broker.streams[-1:] for one in primary.heard]
+            told = [one for one in told if not isinstance(one, rq.Heartbeat)]
+            if sum(isinstance(one, kind) for one in told) == count:
+                return told
+            await asyncio.sleep(0.005)
+
+
+async def in_hand(broker: FakeBroker, session: Session, count: int) -> tuple[Consumer, list[Message]]:
+    """A consumer of queue a, and messages that it has been given."""
+    consumer = await session.consume("a", credit=10)
+    await heard(broker, rq.OpenConsumer)
+    await broker.deliver("one", 1, "a", *range(1, count + 1))
+    return consumer, [await anext(consumer) for _ in range(count)]
+
+
+SETTLES: list[Callable[[Message], object]] = [Message.accept, Message.release, Message.fail, Message.reject]
+
+
+@pytest.mark.parametrize("settle", SETTLES)
+async def test_what_is_settled_and_then_left_is_settled_first(
+    broker: FakeBroker, session: Session, settle: Callable[[Message], object]
+) -> None:
+    consumer, (message,) = await in_hand(broker, session, 1)
+    settle(message)
+    await consumer.close()
+    told = await heard(broker, rq.CloseConsumer)
+    assert [type(one) for one in told[-2:]] == [c.SettleCommand, rq.CloseConsumer]
+
+
+async def test_a_queue_is_described_behind_what_was_published_before(
+    broker: FakeBroker, session: Session
+) -> None:
+    await in_hand(broker, session, 1)
+    await session.publish_soon("a", b"body")
+    await session.describe_queue("a")
+    told = await heard(broker, rq.DescribeQueue)
+    assert [type(one) for one in told[-2:]] == [c.PublishCommand, rq.DescribeQueue]
+
+
+async def test_what_was_left_is_free_for_whoever_takes_it_alone(broker: FakeBroker, session: Session) -> None:
+    consumer, (message,) = await in_hand(broker, session, 1)
+    message.release()
+    await consumer.close()
+    await session.consume("a", exclusive=True)
+    told = await heard(broker, rq.OpenConsumer, 2)
+    assert [type(one) for one in told[-3:]] == [c.SettleCommand, rq.CloseConsumer, rq.OpenConsumer]
+
+
+class Draining:
+    """A consumer that wants its credit back where what it had is void, as proxies do."""
+
+    def __init__(self) -> None:
+        self.set: SetSession | None = None
+        self.number = 0
+        self.positions: list[QueuePosition] = []
+        self.voided = 0
+
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[sm.DeliveredMessage, ...]) -> None:
+        self.positions += [message.position for message in messages]
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
+        assert self.set is not None
+        self.voided += 1
+        self.set.drain(self.number)
+
+    def drained(self) -> None: ...
+
+    def stop(self, code: ErrorCode, message: str) -> None: ...
+
+
+async def test_what_waits_in_line_when_its_session_is_lost_is_said_in_no_others_name(
+    broker: FakeBroker, client: Client
+) -> None:
+    port = Draining()
+    async with client.session(in_order=False) as session:
+        port.set, batches = await session.of_target("", "a")
+        port.number = port.set.consume(port, "a", 10, is_exclusive=False)
+        await heard(broker, rq.OpenConsumer)
+        await broker.deliver("one", port.number, "a", 1, 2, 3)
+        while not port.positions:
+            await asyncio.sleep(0.005)
+        broker.is_holding = True
+        epoch, positions = port.set.core.epoch, port.positions
+        batches.settle("a", epoch, positions[:1], c.Disposition.REJECT, None)
+        await heard(broker, c.SettleCommand)
+        waiting = batches.settle("a", epoch, positions[1:2], c.Disposition.REJECT, None)
+        await asyncio.sleep(0.02)
+        broker.worlds["one"].ended.add(broker.streams[-1][1].session)
+        broker.is_holding = False
+        broker.hang_up()
+        with pytest.raises(Rejected, match="their session is lost"):
+            await waiting
+        told = await heard(broker, rq.OpenConsumer)
+        assert port.voided and not any(isinstance(one, c.SettleCommand) for one in told)
