@@ -382,7 +382,13 @@ class ClientFrames:
     def _is_too_long(self, frame: bytes, at: int, end: int) -> bool:
         """Whether the engine is to hear of that state no more than counts."""
         size = end - at
-        if size > _STATE_BYTES_MAX or (values := _values(frame, at, end)) > _STATE_VALUES_MAX:
+        if size > _STATE_BYTES_MAX:
+            return True
+        try:
+            values = _values(frame, at, end)
+        except Rejected:
+            return True  # The engine may find more there than anybody else.
+        if values > _STATE_VALUES_MAX:
             return True
         return self._held_by_client() * (size + _VALUE_BYTES * values) > _COPIES_BYTES_MAX
 
@@ -486,12 +492,14 @@ def _short_state(frame: bytes, at: int, end: int, *, is_inside: bool = False) ->
         return _NULL_BYTE
     code = _code(head[1:], _STATE_CODES)
     kept = []
-    is_list = values_at < end and frame[values_at] in LISTS
-    if is_list and (code == _MODIFIED or (code == _TRANSACTIONAL and not is_inside)):
-        places = _fields(frame, values_at, end, 2)
-        kept = [frame[place : skip(frame, place, end)] for place in places]
-        if code == _TRANSACTIONAL and len(places) > 1:
-            kept[1] = _short_state(frame, places[1], end, is_inside=True)
+    if code == _MODIFIED or (code == _TRANSACTIONAL and not is_inside):
+        try:
+            places = _fields(frame, values_at, end, 2)
+            kept = [frame[place : skip(frame, place, end)] for place in places]
+            if code == _TRANSACTIONAL and len(places) > 1:
+                kept[1] = _short_state(frame, places[1], end, is_inside=True)
+        except Rejected:
+            kept = []
         if any(len(one) > _HEAD_BYTES_MAX for one in kept[:1]) or sum(map(len, kept)) > 2 * _HEAD_BYTES_MAX:
             # None at all: a transaction that nobody knows, and not that there is none.
             kept = []

@@ -480,6 +480,14 @@ CUT = {
         composite("rejected"),
     ),
     "no state": (FEW_VALUES, codec.NULL),
+    "too many values": (
+        b"\x00\x53\x27\xd0\x00\x00\x01\x04\xff\xff\xff\xff" + 256 * codec.NULL,
+        composite("modified"),
+    ),
+    "an unreadable value": (
+        b"\x00\x53\x34\xd0\x00\x00\x01\x04\x00\x00\x00\x01" + 256 * b"\x3f",
+        composite("transactional_state"),
+    ),
 }
 
 

@@ -484,10 +484,27 @@ SAID = {
 }
 
 
+@pytest.mark.parametrize("code", [0x25, 0x27, 0x34, 0x99])
+@pytest.mark.parametrize("size", [3_000, 20_000])
+@pytest.mark.parametrize("count", [0xFFFF_FFFF, 1], ids=["too many", "unreadable"])
+async def test_what_a_client_says_of_many_deliveries_and_nobody_can_read(
+    code: int, size: int, count: int, traced: None
+) -> None:
+    """A list that says to have more values than bytes, or has a value of no type."""
+    values = (codec.NULL if count > 1 else b"\x3f") * size
+    state = b"\x00\x53%c\xd0" % code + (4 + size).to_bytes(4, "big") + count.to_bytes(4, "big") + values
+    await say_of_many(state)
+
+
 @pytest.mark.parametrize("said", [DENSE, LONG], ids=["dense", "long"])
 @pytest.mark.parametrize("name", SAID)
 async def test_what_a_client_says_of_many_deliveries_at_once(name: str, said: bytes, traced: None) -> None:
     """The engine would keep a copy for each."""
+    await say_of_many(SAID[name](said))
+
+
+async def say_of_many(state: bytes) -> None:
+    """It is no more memory than others take."""
     count = 10 * STEP
     client = Client(ProxyLimits(), MANY)
     await client.attach(attach_receiver("r", "queue"), count)
@@ -496,7 +513,7 @@ async def test_what_a_client_says_of_many_deliveries_at_once(name: str, said: by
         await asyncio.sleep(0)
     assert client.worker.traffic.messages_out == count
     before = memory()
-    client.say(performative("disposition", role=True, first=0, last=count - 1, state=SAID[name](said)))
+    client.say(performative("disposition", role=True, first=0, last=count - 1, state=state))
     for _ in range(20):
         await asyncio.sleep(0)
     assert memory() - before < 2 * MIB
