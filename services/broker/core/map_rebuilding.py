@@ -6,7 +6,8 @@ name, explicitly (another disk in the place of one that was in sync is not that 
 one's does are named, the others come back as learners. So does a disk on which its broker does not stand, whatever its store
 says of it; where it has more than all others, an operator chooses. Epochs of which only a disk knew that is left out are never
 given again. Where an etcd that was set back let one begin twice, or a disk knows that more was acknowledged than the log has that
-would go on, an operator says which of the two goes; also where that is led.
+would go on, or has more that may have been, of which such an etcd knew nothing, an operator says which of the two goes; also
+where that is led.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -204,7 +205,7 @@ def plan_set(
     longer = _longer_of_no_use(disks, best, without)
     if longer:
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=longer, unheard=unheard)
-    alone = _known_alone([disk for disk in disks if disk.broker not in without], best)
+    alone = _known_alone([disk for disk in disks if disk.broker not in without], best, etcd)
     if alone:
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=alone, unheard=unheard)
     entry = _entry(
@@ -239,7 +240,7 @@ def _led(
         (disk for disk in disks if etcd.set_map is not None and disk.broker == etcd.set_map.primary), None
     )
     kept = [disk for disk in disks if disk.broker not in without]
-    problem = _known_alone(kept, leader) if leader is not None else ""
+    problem = _known_alone(kept, leader, etcd) if leader is not None else ""
     verdict = Verdict.STUCK if problem else Verdict.LED
     return SetPlan(set_name, verdict, disks=disks, problem=problem, is_lead_doubtful=etcd.is_set_back)
 
@@ -252,10 +253,17 @@ def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     if etcd.is_set_back and entry.names_disk(disk.disk):
         return True
     if disk.generation in etcd.lineage:
-        is_later = bool(etcd.etcd_revision) and disk.etcd_revision > etcd.etcd_revision
-        is_later = is_later or etcd.stamps.lacks(Stamp.decode(disk.stamp))
-        return disk.map_revision > etcd.revision or is_later
+        return _knows_more(disk, etcd)
     return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
+
+
+def _knows_more(disk: DiskFound, etcd: EtcdKnows) -> bool:
+    """Whether it remembers what this etcd lacks, which has forgotten it."""
+    if disk.generation not in etcd.lineage:
+        return False
+    is_later = bool(etcd.etcd_revision) and disk.etcd_revision > etcd.etcd_revision
+    is_later = is_later or etcd.stamps.lacks(Stamp.decode(disk.stamp))
+    return disk.map_revision > etcd.revision or is_later
 
 
 def _rivals(disks: Sequence[DiskFound]) -> tuple[BrokerId, BrokerId, Epoch] | None:
@@ -271,22 +279,39 @@ def _rivals(disks: Sequence[DiskFound]) -> tuple[BrokerId, BrokerId, Epoch] | No
     return None
 
 
-def _known_alone(disks: Sequence[DiskFound], best: DiskFound) -> str:
+def _known_alone(disks: Sequence[DiskFound], best: DiskFound, etcd: EtcdKnows) -> str:
     """What one of the disks knows to have been acknowledged, or may know, and the best one lacks, in words; "": nothing."""
     for disk in disks:
         if disk.trouble or best.trouble or disk.disk == best.disk or not (disk.epochs and best.epochs):
             continue
         agreed, twice = agreement(disk.outline, best.outline), rival_epoch(disk.outline, best.outline)
+        is_unknown = disk.log_end > agreed and _has_gone_on_without(disk, best, etcd, agreed)
         # The best one's may be surveyed before it had what this one knows already.
-        if twice is None and agreed >= min(disk.acknowledged, best.log_end):
+        if twice is None and not is_unknown and agreed >= min(disk.acknowledged, best.log_end):
             continue
         has_begun = f"epoch {twice} has begun twice: " if twice is not None else ""
-        known = f", and {disk.acknowledged} was acknowledged" if disk.acknowledged > agreed else ""
+        known = ", and that may have been acknowledged" if is_unknown else ""
+        known = f", and {disk.acknowledged} was acknowledged" if disk.acknowledged > agreed else known
         return (
             f"{has_begun}behind index {agreed} the disk of {disk.broker} has another log than that of {best.broker}, up to index "
             f"{disk.log_end}{known}: one of them has to be given up (--without), and who leads to be stopped for that"
         )
     return ""
+
+
+def _has_gone_on_without(disk: DiskFound, best: DiskFound, etcd: EtcdKnows, agreed: LogIndex) -> bool:
+    """Whether the best one's log goes on behind `agreed` in an epoch that began in this etcd, which had forgotten what the disk
+    remembers: that it was in the set, or was to be. What it has behind that may have been acknowledged, and it may have been
+    gone before it heard so. Where a primary was deposed as ever, its successor's epoch began before etcd was set back: its disk
+    knows that epoch, or remembers nothing that etcd lacks, or etcd has forgotten the epoch, too.
+    """
+    entry = disk.remembered()
+    begun = next((epoch for epoch, first in best.epochs if first > agreed), None)
+    if entry is None or begun is None or begun <= entry.epoch or etcd.set_map is None:
+        return False
+    is_named = any(member.disk == disk.disk for member in (*entry.in_sync, *entry.learners))
+    is_of_this_etcd = best.last_epoch <= etcd.set_map.epoch and not _knows_more(best, etcd)
+    return is_named and is_of_this_etcd and _knows_more(disk, etcd)
 
 
 def _longer_of_no_use(disks: Sequence[DiskFound], best: DiskFound, without: Collection[BrokerId]) -> str:

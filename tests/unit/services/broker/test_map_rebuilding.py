@@ -8,6 +8,7 @@ from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.epoch_table import EpochStarts
 from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
+from lockstep.core.stamps import NO_STAMPS, Stamp
 from services.broker.core.map_rebuilding import (
     EPOCHS_LEFT_FREE,
     DiskFound,
@@ -305,6 +306,48 @@ def test_what_is_in_the_snapshot_of_a_newcomer_was_acknowledged_if_the_map_named
     learner = replace(newcomer, map_bytes=entry(in_sync=("B2", "B3")).encode())
     assert plan(learner, *others).verdict is Verdict.REBUILT
     assert plan(replace(newcomer, snapshot_index=LogIndex(49)), *others).verdict is Verdict.REBUILT
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+@pytest.mark.parametrize(
+    ("lost", "best", "is_asked"),
+    [
+        ({}, {}, True),
+        (
+            {"map_bytes": replace(entry(in_sync=("B2", "B3")), learners=entry().in_sync[:1]).encode()},
+            {},
+            True,
+        ),
+        # It has nothing more; it was not of the set; its entry knows the epoch; or it remembers nothing that etcd lacks.
+        ({"log_end": LogIndex(49)}, {}, False),
+        ({"map_bytes": entry(in_sync=("B2", "B3")).encode()}, {}, False),
+        ({"map_bytes": entry(5).encode()}, {}, False),
+        ({"stamp": "p/1/9"}, {}, False),
+        ({"generation": "another"}, {}, False),
+        # etcd has forgotten that epoch, too; or the best disk was there.
+        ({}, {"epochs": (*COMMON[:1], (Epoch(6), LogIndex(51))), "last_epoch": Epoch(6)}, False),
+        ({}, {"stamp": "p/2/20"}, False),
+    ],
+)
+def test_what_was_not_known_to_be_acknowledged_is_asked_for_where_etcd_had_forgotten_its_disk(
+    lost: dict[str, object], best: dict[str, object], is_asked: bool, is_led: bool
+) -> None:
+    """It may have been gone before it heard so. Of a primary that was deposed as ever, nobody is asked."""
+    stamps = NO_STAMPS.stamped(Stamp("p", 1, 9))
+    known = EtcdKnows(replace(entry(5), primary=BrokerId("B2")), 30, is_led, Lineage("old"), 90, stamps, True)
+    gone = replace(told_log("B1", 90, 49), highest_epoch=Epoch(4), stamp="p/2/20")
+    gone = replace(gone, **lost)  # type: ignore[arg-type]
+    others = [
+        replace(told_log(broker, 90, 50, LATER), map_bytes=entry(5).encode(), **best)  # type: ignore[arg-type]
+        for broker in ("B2", "B3")
+    ]
+    found = plan(gone, *others, etcd=known)
+    goes_on = Verdict.LED if is_led else Verdict.REBUILT
+    assert found.verdict is (Verdict.STUCK if is_asked else goes_on), found.problem
+    if is_asked:
+        assert found.problem.startswith("behind index 49 the disk of B1 has another log than that of B2")
+        assert "up to index 90, and that may have been acknowledged: one of them " in found.problem
+        assert plan(gone, *others, etcd=known, without=("B1",)).verdict is goes_on
 
 
 def test_an_entry_says_whether_an_epoch_may_have_begun_twice() -> None:
