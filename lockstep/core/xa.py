@@ -44,6 +44,8 @@ class BranchState(IntEnum):
     """The same, by its time-out."""
     COMMITTED = 10
     """It is gone, and its outcome is still known."""
+    FORGOTTEN = 11
+    """It is not there, and may have ended: outcomes are forgotten of branches whose transactions were begun no earlier."""
 
 
 HEURISTIC_STATUS = {

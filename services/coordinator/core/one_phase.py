@@ -1,8 +1,9 @@
 """A transaction with a single participant: that one ends it, and the log never hears of it (DESIGN T3).
 
 Law: the participant's word is the outcome. What it does not say is in doubt, and the client asks it later. That it knows nothing
-of the branch says that it has not committed only where it would remember that: as a set does, for longer than anybody may ask. A
-participant service may have forgotten how the branch ended, which another coordinator had it commit, unheard.
+of the branch says that it has not committed only where it would remember that: as a set does, for as long as anybody may ask, or
+it says that it would not. A participant service may have forgotten how the branch ended, which another coordinator had it commit,
+unheard.
 """
 
 from lockstep.core.branch_names import SET_KIND, GenerationTag, GlobalId, ParticipantName, begun_ms
@@ -24,6 +25,7 @@ _COMMIT_STATES = {
     Completion.HEURISTICALLY_MIXED: State.COMMITTED,
     # A repeated commit whose first answer was lost, perhaps.
     Completion.UNKNOWN_BRANCH: State.NOT_KNOWN,
+    Completion.FORGOTTEN: State.NOT_KNOWN,
 }
 _HEURISTIC = {
     Completion.HEURISTICALLY_COMMITTED: XaStatus.HEURCOM,

@@ -19,6 +19,10 @@ _ENDS = {
     XaStatus.HEURMIX: Completion.HEURISTICALLY_MIXED,
     XaStatus.HEURHAZ: Completion.HEURISTICALLY_MIXED,
 }
+_GONE = {
+    BranchState.COMMITTED: Completion.COMMITTED,
+    BranchState.FORGOTTEN: Completion.FORGOTTEN,
+}
 
 
 def sets_among(participants: Iterable[ParticipantName]) -> tuple[str, ...]:
@@ -52,4 +56,4 @@ def refused_completion(code: ErrorCode, met: BranchState) -> Completion:
     """Of a commit or rollback that was rejected, in the state that it met."""
     if code is not ErrorCode.NOT_FOUND:
         return Completion.UNREACHABLE
-    return Completion.COMMITTED if met is BranchState.COMMITTED else Completion.UNKNOWN_BRANCH
+    return _GONE.get(met, Completion.UNKNOWN_BRANCH)

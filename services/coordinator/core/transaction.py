@@ -533,8 +533,9 @@ class Transaction:
         if self._is_named:
             return False
         first = self.branches.all[0]
-        is_forgetful = not first.participant.startswith(SET_KIND)
-        return first.completion is None or (is_forgetful and first.completion is Completion.UNKNOWN_BRANCH)
+        if first.completion is None or first.completion is Completion.FORGOTTEN:
+            return True
+        return first.completion is Completion.UNKNOWN_BRANCH and not first.participant.startswith(SET_KIND)
 
     @property
     def _state(self) -> State:

@@ -46,6 +46,8 @@ class Completion(Enum):
     HEURISTICALLY_ROLLED_BACK = "heuristically rolled back"
     HEURISTICALLY_MIXED = "heuristically mixed"
     UNKNOWN_BRANCH = "unknown branch"
+    FORGOTTEN = "forgotten"
+    """It knows nothing of the branch, and would not know that it has committed."""
     GIVEN_UP = "given up by an operator"
     """It is not there, or not any more: an operator says so in its place."""
     UNREACHABLE = "unreachable"
@@ -54,7 +56,12 @@ class Completion(Enum):
 _AS_DECIDED = {
     Verdict.COMMIT: {Completion.COMMITTED},
     # A branch that is unknown has nothing left to roll back (T4).
-    Verdict.ABORT: {Completion.ROLLED_BACK, Completion.UNKNOWN_BRANCH, Completion.GIVEN_UP},
+    Verdict.ABORT: {
+        Completion.ROLLED_BACK,
+        Completion.UNKNOWN_BRANCH,
+        Completion.FORGOTTEN,
+        Completion.GIVEN_UP,
+    },
 }
 
 
@@ -65,7 +72,7 @@ def is_hazard(verdict: Verdict, completion: Completion) -> bool:
 
 
 _COMMITTED = {Completion.COMMITTED, Completion.HEURISTICALLY_COMMITTED}
-_NOT_KNOWN = {Completion.UNKNOWN_BRANCH, Completion.GIVEN_UP}
+_NOT_KNOWN = {Completion.UNKNOWN_BRANCH, Completion.FORGOTTEN, Completion.GIVEN_UP}
 _ROLLED_BACK = {Completion.ROLLED_BACK, Completion.HEURISTICALLY_ROLLED_BACK}
 
 

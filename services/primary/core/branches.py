@@ -210,7 +210,7 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
     if isinstance(found, Undone):
         _answer(context, request, UNDONE_STATUS[found.state])
         return
-    branch = _branch(command, found)
+    branch = _branch(context, command, found)
     if branch.is_prepared:
         context.questions.voted(branch.key)
         if command.resource_sets:
@@ -272,7 +272,7 @@ def commit(context: Context, request: Request, command: CommitBranchCommand) -> 
     found = _found(context, command)
     if _answer_ended(context, request, command, found):
         return
-    branch = _branch(command, found)
+    branch = _branch(context, command, found)
     _check_ended(command, branch)
     records = branch.durable_records
     if branch.is_rollback_only:
@@ -301,14 +301,14 @@ def rollback(context: Context, request: Request, command: RollbackBranchCommand)
         raise _rejected(ErrorCode.NOT_FOUND, command, None, "had nothing to commit")
     if _answer_ended(context, request, command, found):
         return
-    branch = _branch(command, found)
+    branch = _branch(context, command, found)
     _check_ended(command, branch)
     reason = RollbackReason.COORDINATOR
     _end_open(context, branch, Rollback(request.ref, branch.key, reason, branch.durable_records))
 
 
 def end_heuristically(context: Context, request: Request, command: EndHeuristicallyCommand) -> None:
-    branch = _branch(command, _found(context, command))
+    branch = _branch(context, command, _found(context, command))
     session = context.state.sessions.get(request.session)
     verb = "commit" if command.is_commit else "rollback"
     by = session_tag(session.id) if session else "?"
@@ -343,7 +343,7 @@ def forget(context: Context, request: Request, command: ForgetBranchCommand) -> 
 
 
 def set_timeout(context: Context, request: Request, command: SetTimeoutCommand) -> None:
-    branch = _branch(command, _found(context, command))
+    branch = _branch(context, command, _found(context, command))
     if not 0 <= command.timeout_ms <= context.settings.branch_timeout_ms_max:
         text = f"a time-out of {command.timeout_ms} ms, at most {context.settings.branch_timeout_ms_max}"
         raise _rejected(ErrorCode.INVALID_ARGUMENT, command, branch, text)
@@ -389,12 +389,16 @@ def _active(context: Context, session: SessionKey) -> DtxBuffer | None:
     return None
 
 
-def _branch(command: BranchCommand, found: Found) -> DtxBuffer:
+def _branch(context: Context, command: BranchCommand, found: Found) -> DtxBuffer:
     """The open or prepared branch; raises `Rejected`."""
     if isinstance(found, DtxBuffer):
         return found
     if state_of(found) in HEURISTIC_STATUS or isinstance(found, Undone):
         raise _rejected(ErrorCode.ILLEGAL_STATE, command, found, "has ended")
+    if found is None and used_names.may_be_forgotten(context, command.xid):
+        raise _rejected(
+            ErrorCode.NOT_FOUND, command, found, "may have ended before", met=BranchState.FORGOTTEN
+        )
     raise _rejected(ErrorCode.NOT_FOUND, command, found, "does not exist")
 
 
@@ -427,8 +431,11 @@ def _answer(context: Context, request: Request, status: XaStatus) -> None:
     context.writer.append(AcceptCommand(request.ref, status), False)
 
 
-def _rejected(code: ErrorCode, command: BranchCommand, found: Found, why: str) -> Rejected:
-    state = state_of(found)
+def _rejected(
+    code: ErrorCode, command: BranchCommand, found: Found, why: str, *, met: BranchState | None = None
+) -> Rejected:
+    """`met`: the state, where more is known of it than what there is."""
+    state = met if met is not None else state_of(found)
     text = f"{_verb(command)} of branch {_name(command.xid)}, which is {state.name.lower()}: {why}"
     return Rejected(code, text, verb=_verb(command), xid=_name(command.xid), state=state)
 

@@ -24,6 +24,8 @@ def test_a_branch_that_is_gone_is_committed_if_that_is_known_and_otherwise_unkno
     assert refused_vote(ErrorCode.NOT_FOUND, BranchState.UNKNOWN) is Vote.UNKNOWN_BRANCH
     assert refused_completion(ErrorCode.NOT_FOUND, BranchState.COMMITTED) is Completion.COMMITTED
     assert refused_completion(ErrorCode.NOT_FOUND, BranchState.UNKNOWN) is Completion.UNKNOWN_BRANCH
+    assert refused_vote(ErrorCode.NOT_FOUND, BranchState.FORGOTTEN) is Vote.UNKNOWN_BRANCH
+    assert refused_completion(ErrorCode.NOT_FOUND, BranchState.FORGOTTEN) is Completion.FORGOTTEN
 
 
 def test_a_branch_in_which_sessions_work_votes_no() -> None:

@@ -118,20 +118,21 @@ def test_the_word_of_a_single_participant_is_the_outcome(ended: Completion, stat
 
 
 @pytest.mark.parametrize(
-    ("participant", "age_ms", "state"),
+    ("participant", "age_ms", "says", "state"),
     [
-        ("grpc://host:1/p0", 0, State.NOT_KNOWN),
-        ("set:s1", 0, A),
-        ("set:s1", LIMITS.age_ms_max + 100, State.NOT_KNOWN),
+        ("grpc://host:1/p0", 0, Completion.UNKNOWN_BRANCH, State.NOT_KNOWN),
+        ("set:s1", 0, Completion.UNKNOWN_BRANCH, A),
+        ("set:s1", 0, Completion.FORGOTTEN, State.NOT_KNOWN),
+        ("set:s1", LIMITS.age_ms_max + 100, Completion.UNKNOWN_BRANCH, State.NOT_KNOWN),
     ],
-    ids=["service", "set", "set, very late"],
+    ids=["service", "set", "set that has forgotten others", "set, very late"],
 )
 def test_a_single_participant_that_knows_nothing_was_rolled_back_only_where_it_would_remember_a_commit(
-    participant: str, age_ms: int, state: State
+    participant: str, age_ms: int, says: Completion, state: State
 ) -> None:
     """Another coordinator had it commit, and died before anybody heard of it."""
     rig = Rig(participants=Participants([Vote.OK]))
-    rig.participants.ends[0] = Completion.UNKNOWN_BRANCH
+    rig.participants.ends[0] = says
     rig.now_ms += age_ms
     request = RequestId(100)
     rig.feed(RollbackAsked(request, ID, TAG, (ParticipantName(participant),)))
@@ -770,6 +771,21 @@ def test_a_time_out_leaves_no_outcome_where_the_first_participant_may_have_forgo
     rig.pass_time(LIMITS.recovery_every_ms + 1_200)
     assert not rig.log.participants and not rig.log.outcomes
     assert second.state(committed) is C
+
+
+@pytest.mark.parametrize(
+    ("says", "is_kept"), [(Completion.UNKNOWN_BRANCH, True), (Completion.FORGOTTEN, False)]
+)
+def test_a_time_out_leaves_an_outcome_where_the_first_set_would_know_that_it_has_committed(
+    says: Completion, is_kept: bool
+) -> None:
+    rig = Rig()
+    rig.feed(BeginAsked(RequestId(100), ID, TAG, 1_000))
+    for number in (0, 1):
+        rig.feed(EnlistAsked(RequestId(101 + number), ID, TAG, number, ParticipantName(f"set:s{number}")))
+    rig.participants.ends = {0: says, 1: Completion.UNKNOWN_BRANCH}
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    assert not rig.log.participants and bool(rig.log.outcomes) is is_kept
 
 
 def test_whoever_waits_for_a_time_out_hears_nothing_of_what_was_committed_in_one_phase_elsewhere() -> None:

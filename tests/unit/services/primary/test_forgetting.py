@@ -221,6 +221,22 @@ def begins_again(rig: Rig, xid: bytes) -> bool:
     return client.do(StartCommand(0, xid)).code is ErrorCode.NONE
 
 
+def test_who_ends_a_branch_hears_that_it_may_have_ended_where_that_would_be_forgotten(rig: Rig) -> None:
+    """Nobody is to take it for rolled back: it has committed in one phase, say, and nobody has heard that."""
+    now_ms = rig.core.context.now.wall_ms
+    before, committed, later = (named(now_ms + begun_ms)[1] for begun_ms in (-1, 0, 1))
+    others_end(rig, end_branch(rig, committed), 5)
+    client = rig.client()
+    for command in (RollbackBranchCommand, CommitBranchCommand, PrepareBranchCommand):
+        for xid, met in (
+            (before, BranchState.FORGOTTEN),
+            (committed, BranchState.FORGOTTEN),
+            (later, BranchState.UNKNOWN),
+        ):
+            answer = client.do(command(0, xid))
+            assert (answer.code, answer.value) == (ErrorCode.NOT_FOUND, met)
+
+
 AHEAD_MS = 600_000
 
 
