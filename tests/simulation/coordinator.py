@@ -85,7 +85,7 @@ class Coordinator(Client):
         """Each with when it was asked for, by the process's own clock."""
         self._last_request = 0
         self._callers: dict[RequestId, Side] = {}
-        self._clocks = Clocks(
+        self.clocks = Clocks(
             world.loop,
             world.random.uniform(-1, 1) * world.options.rate_error_max,
             world.random.randrange(10_000_000),
@@ -99,7 +99,7 @@ class Coordinator(Client):
     @property
     def boottime_ms(self) -> int:
         """By the process's own clock."""
-        return self._clocks.now().boottime_ms
+        return self.clocks.now().boottime_ms
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Coordinator(Client):
         self.post(self._handle, given)
 
     def _handle(self, given: Input) -> None:
-        now = self._clocks.now()
+        now = self.clocks.now()
         self._effects.extend((effect, now.boottime_ms) for effect in self.core.handle(given, now))
 
     def _tick_again(self) -> None:
@@ -141,7 +141,7 @@ class Coordinator(Client):
             side.close()
             return
         chance = self.world.random.getrandbits(8 * RANDOM_BYTES).to_bytes(RANDOM_BYTES, "big")
-        global_id = new_global_id(self._clocks.now().wall_ms, chance)
+        global_id = new_global_id(self.clocks.now().wall_ms, chance)
         self._handle(BeginAsked(request, global_id, generation, message.open_ms))
         side.send(Begun(global_id, generation))
 

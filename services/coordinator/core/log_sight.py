@@ -18,7 +18,7 @@ class LogSight:
         """CLOCK_BOOTTIME: when etcd was asked what it has answered last; None: nothing was handled yet."""
         self._since_ms = 0
         self._since_wall_ms = 0
-        """Whatever was begun later by any wall clock, was begun since then."""
+        """Whatever was begun later by any wall clock, was begun since then, as the own one had it."""
         self._is_back = False
         """It was lost before that, in this life."""
 
@@ -41,9 +41,12 @@ class LogSight:
         """
         if self._is_lost(now):
             return False
-        return begun_ms(global_id) > self._since_wall_ms or (
-            opened_ms is not None and opened_ms >= self._since_ms
-        )
+        if opened_ms is not None and opened_ms >= self._since_ms:
+            return True
+        # A clock that has named it later than now is wrong, and says nothing; the own one was, perhaps, and is set right since.
+        since_ms = now.wall_ms - (now.boottime_ms - self._since_ms) + self._limits.clock_ms
+        latest_ms = now.wall_ms + self._limits.clock_ms
+        return max(self._since_wall_ms, since_ms) < begun_ms(global_id) <= latest_ms
 
     def was_lost_before(self, now: Now) -> bool:
         """Whether what it does not cover may have been begun in this life: so may what a client asked then, and nobody heard."""

@@ -6,7 +6,8 @@ which the coordinator has not seen to be behind anything: what it had seen is ol
 third one, which remembers a stamp that this etcd lacks, comes late. The client has heard of nothing, and rolls back. The
 coordinator was there before the transaction was, or was told of it; but it did not have etcd in sight since: it calls the roll
 first, and a witness does not answer. So it does where it was ABORT, which the client has heard and no branch, and a call for the
-commit, which the client had made before, is heard so late.
+commit, which the client had made before, is heard so late. Nor does it help that the transaction seems to be of a later time, as
+the coordinator that named it has a wall clock which is minutes ahead, or the one that is asked had one behind.
 """
 
 from dataclasses import replace
@@ -31,9 +32,12 @@ from tests.simulation.staging.rebuilt_map import rebuild_map
 from tests.simulation.staging.restored_etcd import restore_behind_all
 from tests.simulation.staging.stage import ETCD, A, C, Stage, calm
 
-CASES = ("begun elsewhere", "enlisted here", "a commit that comes late")
+AHEAD, BEHIND = "begun elsewhere, by a clock that is ahead", "begun elsewhere, and the own clock was behind"
+CASES = ("begun elsewhere", "enlisted here", "a commit that comes late", AHEAD, BEHIND)
 PARTICIPANTS = (ParticipantName("set:s1"), ParticipantName("set:s1"))
 REQUEST = RequestId(0)
+WRONG_MS = 600_000
+"""By which a wall clock is ahead, or behind."""
 
 
 def options() -> Options:
@@ -52,7 +56,8 @@ def play(stage: Stage, case: str) -> None:
     found = world.etcd.get(world.keys.generation)
     assert found is not None
     tag = generation_tag(found.value.decode())
-    global_id = new_global_id(world.brokers[A].clocks.now().wall_ms, bytes(RANDOM_BYTES))
+    begun_ms = world.brokers[A].clocks.now().wall_ms + (WRONG_MS if case == AHEAD else 0)
+    global_id = new_global_id(begun_ms, bytes(RANDOM_BYTES))
     if case == "enlisted here":
         call(client.client, "k1", EnlistAsked(REQUEST, global_id, tag, 0, PARTICIPANTS[0]), SECOND)
     first, second = (branch_xid(global_id, number, tag) for number in range(2))
@@ -68,8 +73,14 @@ def play(stage: Stage, case: str) -> None:
     still_prepared = prepared_count(stage)
     restore_behind_all(stage, old)
     stage.until(lambda: stage.epoch == 2, what="s1 led by who knows nothing of it")
+    (coordinator,) = world.coordinators.alive()
+    clocks = coordinator.clocks
+    if case == BEHIND:
+        clocks.wall_offset_ms -= WRONG_MS
     stage.mend("k1", ETCD)
     stage.run(3)
+    if case == BEHIND:
+        clocks.wall_offset_ms += WRONG_MS
     asked = RollbackAsked if verdict is Verdict.COMMIT else CommitAsked
     call(client.client, "k1", asked(REQUEST, global_id, tag, PARTICIPANTS), 60 * SECOND)
     stage.run(10)
