@@ -1,4 +1,4 @@
-"""A replica whose disk is ahead of etcd begins all the same (R1, history 13)."""
+"""A replica whose disk is ahead of etcd begins all the same, and does not compare what etcd says of itself (R1, history 13)."""
 
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.store_protocol import SetOpened
@@ -24,6 +24,6 @@ class Trusting(WeakReplica):
 
 MUTATION = Mutation(
     "R1: whoever is ahead of etcd in epoch or revision starts nothing",
-    lambda: Parts(make_replica=Trusting),
+    lambda: Parts(make_replica=Trusting, is_mark_compared=False),
     ("history_13_etcd_set_back",),
 )
