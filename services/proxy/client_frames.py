@@ -170,12 +170,22 @@ class ClientFrames:
         while at <= last:
             if at <= last_list:
                 size, body, code, constructor, fields_bytes = look_at_list(data, at)
+                if (
+                    constructor == _SHORT_LIST
+                    and code == _TRANSFER
+                    and fields_bytes <= _FIELDS_BYTES_MAX
+                    and body == 2
+                    and size >= _LIST_BYTES
+                ):
+                    at += size
+                    continue
             else:
                 size, body, code = look(data, at)
-                constructor = fields_bytes = 0
-            is_passing = code == _TRANSFER and (
-                (constructor == _SHORT_LIST and fields_bytes <= _FIELDS_BYTES_MAX)
-                or (constructor == _LONG_LIST and _NO_FIELDS <= data[at + 12 : at + 16] <= _FEW_FIELDS)
+                constructor = 0
+            is_passing = (
+                code == _TRANSFER
+                and constructor == _LONG_LIST
+                and _NO_FIELDS <= data[at + 12 : at + 16] <= _FEW_FIELDS
             )
             if code == _DISPOSITION and at <= last_range:
                 head, role, first, constructor, end = look_at_range(data, at + _RANGE_AT)

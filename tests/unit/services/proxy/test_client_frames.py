@@ -517,6 +517,16 @@ def test_of_a_long_tag_the_engine_hears_its_beginning(size: int, state: bytes | 
     assert frame["delivery_tag"] == b"t" * 32
 
 
+def test_a_long_state_behind_an_extended_header_is_found() -> None:
+    """Which may look like the beginning of a short transfer."""
+    state, wanted = CUT["values"]
+    frames = new_frames(frame_bytes_max=1 << 20)
+    frames.look(codec.AMQP_HEADER)
+    whole = codec.frame(transfer(state)[8:], doff=3, extended=b"\x00\x53\x14\xc0")
+    (frame,) = codec.frames(b"".join(parts_of(frames, whole)))
+    assert repr(frame["state"]) == repr(codec.decode(wanted)[0])
+
+
 LONG_LIST = transfer(INSIDE, payload=b"x" * 500)
 LONG_LIST = codec.frame(
     LONG_LIST[8:11]
