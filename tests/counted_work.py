@@ -1,8 +1,8 @@
 """Work that is counted, not timed: calls of functions and opcodes are as many on a slow machine as on a fast one.
 
 Law: what counts is what a block does in its own thread, and nothing of the counting. Nothing is collected until the block ends:
-that would count, and an interpreter has died where it collected amid generators that were profiled. Who profiled or traced
-before goes on behind it.
+that would count, and CPython before 3.11.3 may die where it collects amid generators that are profiled (gh-101975). Who profiled
+or traced before goes on behind it.
 """
 
 import gc
