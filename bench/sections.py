@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.cases import Case
 from bench.comparing import Comparison, compared
 from bench.failover import LONGEST_PAUSE, MESSAGES, WATCHED_SECONDS
-from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, MUSTS, PEER, FailoverGoal, standings
+from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, PEER, FailoverGoal, standings
 from bench.own_cluster import NAME
 from bench.results import (
     BESIDE_OTHERS,
@@ -182,7 +182,8 @@ def _syncs(run: Run) -> str:
 
 
 def _ratios(run: Run) -> str:
-    """Of the musts; and, of a system that was measured too, where there is no must."""
+    """Of the musts, which are of bursts and not of minutes; and, of what was measured too, where there is no must."""
+    judged = standings(run.measurements) if run.kind != "sustained" else []
     rows = [
         [
             f"{one.must.case.workload}: {one.must.case.title}",
@@ -190,15 +191,16 @@ def _ratios(run: Run) -> str:
             f"{one.must.ratio:g}",
             one.verdict,
         ]
-        for one in standings(run.measurements)
+        for one in judged
     ]
-    tables = [table((f"ratio to {PEER} (medians)", *_ROUNDS, "must", "result"), rows)]
+    tables = [table((f"ratio to {PEER} (medians)", *_ROUNDS, "must", "result"), rows)] if rows else []
+    with_must = {one.must.case for one in judged}
     for peer in (PEER, *RATIOS_TO):
         others = [(case, compared(run.measurements, case, peer)) for case in SCOPE_CASES]
         rows = [
             [f"{case.workload}: {case.title}", *_rounds(found)]
             for case, found in others
-            if found.ratio and not (peer == PEER and case in {must.case for must in MUSTS})
+            if found.ratio and not (peer == PEER and case in with_must)
         ]
         if rows:
             tables.append(table((f"ratio to {peer} (medians), without a must", *_ROUNDS), rows))
