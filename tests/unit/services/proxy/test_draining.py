@@ -1,10 +1,12 @@
 """A client that wants its link drained is told once that it is, whatever credit it had, and its counts stay right (2.6.7)."""
 
 import asyncio
+from typing import Any
 
-from tests.amqp.codec import Frame
+from lockstep.client.command_batches import Confirmation
+from tests.amqp.codec import Frame, composite, performative
 from tests.amqp.raw_client import WINDOW, RawClient, credit
-from tests.amqp.stub_brokers import DELIVERIES_MAX, StubSession, StubSet
+from tests.amqp.stub_brokers import DELIVERIES_MAX, StubBatches, StubSession, StubSet
 from tests.amqp.stub_proxy import serving
 
 
@@ -86,3 +88,31 @@ async def test_a_drain_of_credit_that_was_taken_back_is_asked_for_once() -> None
         client.send(credit(0, 4, incoming_window=WINDOW))
         for _ in range(4):
             await client.expect("transfer")
+
+
+async def test_what_a_client_gives_back_in_front_of_a_drain_is_told_before_it() -> None:
+    """Else it hears that the queue is empty, which has what it gave back a moment before."""
+    said: list[str] = []
+
+    class Set(StubSet):
+        def drain(self, consumer: int) -> None:
+            said.append("drain")
+            super().drain(consumer)
+
+    class Batches(StubBatches):
+        def settle(self, *arguments: Any) -> Confirmation:
+            said.append("settle")
+            return super().settle(*arguments)
+
+    session = StubSession()
+    session.set, session.batches = Set(), Batches()
+    async with serving(session=session) as proxy, await RawClient.begun(proxy.address) as client:
+        await client.attach_receiver("receiver", "queue")
+        client.send(credit(0, 1))
+        number = (await client.expect("transfer"))["delivery_id"]
+        given_back = performative(
+            "disposition", role=True, first=number, settled=True, state=composite("released")
+        )
+        client.send(given_back + credit(0, 2, drain=True))
+        await flows_behind(client)
+    assert said[:2] == ["settle", "drain"]
