@@ -229,6 +229,28 @@ async def test_what_was_refused_together_is_not_joined_again_though_few_queues_g
         assert max(publish_to_topic(made, session, 2000)) == 125
 
 
+async def test_what_was_refused_together_is_joined_again_behind_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lockstep.client.command_batches.SPREAD_SECONDS", 0)
+    session, made = batches()
+    assert publish_to_topic(made, session, 50) == [50]
+    session.heard[-1](Rejected(ErrorCode.TOO_LARGE, "too many steps"))
+    monkeypatch.setattr("lockstep.client.command_batches.SPREAD_SECONDS", 1)
+    publish_to_topic(made, session, 1)
+    session.heard[-1](e.Done(1))
+    assert max(publish_to_topic(made, session, 2000)) == 1000
+
+
+async def test_so_many_as_any_set_takes_are_joined_whatever_was_refused_together() -> None:
+    session, made = batches()
+    assert publish_to_topic(made, session, 3) == [3]
+    session.heard[-1](Rejected(ErrorCode.TOO_LARGE, "too many steps"))
+    publish_to_topic(made, session, 1)
+    session.heard[-1](e.Done(1))
+    assert made.together("topic", "k") == 50
+
+
 async def test_targets_of_which_something_is_known_are_forgotten_when_there_are_too_many() -> None:
     session, made = batches()
     for number in range(SPREADS_KEPT + 1):

@@ -16,7 +16,7 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
-from tests.unit.lockstep.client.fake_broker import FakeBroker
+from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import Bench, publish
 
 FEW = SessionSettings(send_commands_max=2)
@@ -207,3 +207,45 @@ async def test_what_waits_in_line_when_its_session_is_lost_is_said_in_no_others_
             await waiting
         told = await heard(broker, rq.OpenConsumer)
         assert port.voided and not any(isinstance(one, c.SettleCommand) for one in told)
+
+
+async def test_what_gathers_is_said_before_a_consumer_begins_and_before_it_is_drained(
+    broker: FakeBroker, session: Session
+) -> None:
+    await in_hand(broker, session, 2)
+    port, batches = await session.of_target("", "a")
+    epoch = port.core.epoch
+    batches.settle("a", epoch, [QueuePosition(1)], c.Disposition.RELEASE, None)
+    number = port.consume(Draining(), "a", 1, is_exclusive=False)
+    batches.settle("a", epoch, [QueuePosition(2)], c.Disposition.RELEASE, None)
+    port.drain(number)
+    told = await heard(broker, rq.DrainConsumer)
+    kinds = [c.SettleCommand, rq.OpenConsumer, c.SettleCommand, rq.DrainConsumer]
+    assert [type(one) for one in told[-4:]] == kinds
+
+
+async def test_so_it_is_in_a_session_behind_one_that_was_lost(broker: FakeBroker, session: Session) -> None:
+    consumer, _ = await in_hand(broker, session, 1)
+    port, _ = await session.of_target("", "a")
+    broker.worlds["one"].ended.add(port.core.session)
+    broker.hang_up()
+    await eventually(lambda: port.lost_sessions == 1 and port.is_attached)
+    await heard(broker, rq.OpenConsumer)
+    await broker.deliver("one", 1, "a", 2)
+    (await anext(consumer)).release()
+    await consumer.close()
+    told = await heard(broker, rq.CloseConsumer)
+    assert [type(one) for one in told[-2:]] == [c.SettleCommand, rq.CloseConsumer]
+
+
+def test_credit_waits_for_no_command() -> None:
+    bench = consuming(SessionSettings(push_back_ms=600, push_back_max_ms=600))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.primary.pushes_back = True
+    bench.submit("a", publish("a"))
+    bench.exchange()
+    bench.sent.clear()
+    bench.core.grant(1, 5)
+    bench.feed(e.Turn())
+    assert said(bench) == ["GrantCredit"]

@@ -145,3 +145,15 @@ async def test_no_batch_waits_for_more_than_some_that_were_sent_behind_it() -> N
     assert [one[0].done() for one in confirmations] == [True] + [False] * (ASIDE_MAX + 1)
     session.heard[ASIDE_MAX + 1](TOO_MUCH)
     assert len(bodies(session, ASIDE_MAX + 2)) == 2 * (ASIDE_MAX + 1)
+
+
+async def test_a_refused_operation_says_nothing_of_the_others_of_its_transaction() -> None:
+    """Those before it may be there, in front of what is tried again."""
+    session, made = batches()
+    [callers] = burst(made, 1)
+    made.publish("topics", "k", [message("later")], TX)
+    made.flush()
+    session.heard[0](TOO_MUCH)
+    session.heard[1](TOO_MUCH)
+    assert [type(each) for each in errors(callers)] == [Rejected, Rejected]
+    assert len(session.submitted) == 2
