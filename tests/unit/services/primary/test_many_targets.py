@@ -27,7 +27,7 @@ from lockstep.core.ids import LogIndex, QueueId
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.queues import Queue
 from lockstep.core.records import Bind, DeclareExchange, DeclareQueue
-from lockstep.core.requests import CloseConsumer
+from lockstep.core.requests import CloseConsumer, DetachSession
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core import publishing
 from services.primary.core.publish_records import PLACES_IN_ONE
@@ -732,6 +732,22 @@ def test_a_queue_that_ends_with_its_last_consumer_takes_nothing_along_that_faile
         wake(rig)
     assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
     assert "from" in rig.state.queues.by_name
+    for _ in range(3):
+        rig.pass_time(1000)
+    assert "from" not in rig.state.queues.by_name
+    rig.check_log()
+
+
+def test_an_exclusive_queue_takes_no_dead_letters_along_when_its_session_ends(rig: Rig) -> None:
+    owner = rig.client()
+    spread(rig, 500)
+    owner.declare("from", is_exclusive=True, dead_letter_exchange="all", delivery_count_max=1)
+    owner.publish("from", *(b"%d" % number for number in range(12)))
+    owner.consume("from")
+    say(owner, SettleCommand(0, "from", rig.core.epoch, owner.positions("from"), Disposition.FAIL))
+    owner.say(DetachSession())
+    take_turns(rig)
+    assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
     for _ in range(3):
         rig.pass_time(1000)
     assert "from" not in rig.state.queues.by_name

@@ -21,3 +21,17 @@ def test_of_letters_that_never_end_no_more_are_kept_than_wait(rig: Rig) -> None:
     assert seen == list(range(995))
     waiting = letters.take()
     assert not waiting.went(5) and not letters.ready
+
+
+def test_a_queue_has_letters_while_they_wait_for_their_turn_and_while_their_bodies_are_read(rig: Rig) -> None:
+    rig.client().declare("q")
+    queue, letters = rig.state.queues.by_name["q"], WaitingLetters()
+    for reason in (DequeueReason.EXPIRED, DequeueReason.REJECTED):
+        assert not letters.has(queue.id)
+        letters.add(queue, [QueuePosition(1)], reason)
+        assert letters.has(queue.id)
+        waiting = letters.take()
+        letters.begin_reading(waiting)
+        assert letters.has(queue.id)
+        letters.end_reading(waiting)
+        letters.take()
