@@ -572,3 +572,46 @@ def test_of_a_sender_s_state_the_engine_hears_no_more_than_counts() -> None:
     (frame,) = codec.frames(b"".join(parts_of(frames, whole)))
     assert repr(frame["state"]) == repr(codec.decode(wanted)[0])
     assert (frame["role"], frame["first"], frame["last"], frame["settled"]) == (False, 0, 3, True)
+
+
+def test_a_frame_shorter_than_its_header_does_not_pass_though_it_begins_as_an_ordinary_transfer() -> None:
+    """By one of no byte nobody would ever come."""
+    frame = b"\0\0\0\x07\x02\0\0\0\x00\x53\x14\xc0\x01\0"
+    assert look(OPEN, frame)[0] == OPEN + frame
+
+
+def test_a_long_state_is_found_however_its_frame_is_cut() -> None:
+    state, wanted = CUT["values"]
+    whole = transfer(state)
+    for cut in range(len(whole)):
+        frames = new_frames(frame_bytes_max=1 << 20)
+        frames.look(codec.AMQP_HEADER)
+        parts = [part for piece in (whole[:cut], whole[cut:]) for part in parts_of(frames, piece)]
+        (frame,) = codec.frames(b"".join(parts))
+        assert repr(frame["state"]) == repr(codec.decode(wanted)[0])
+
+
+def test_a_transfer_without_a_tag_stays_one() -> None:
+    frames = new_frames()
+    frames.look(codec.AMQP_HEADER)
+    whole = performative("transfer", 0, b"", handle=0, more=False, state=CUT["values"][0])
+    (frame,) = codec.frames(b"".join(parts_of(frames, whole)))
+    assert frame["delivery_tag"] is None
+
+
+def test_many_transfers_with_long_fields_are_looked_at_in_one_go() -> None:
+    fields: dict[str, Any] = dict.fromkeys(("settled", "resume", "aborted", "batchable"), False)
+    one = transfer(INSIDE, tag=b"t" * 32, message_format=1 << 20, rcv_settle_mode=codec.ubyte(0), **fields)
+    assert one[11] == 0xC0 and one[12] > 64, "they are looked at"
+    frames = new_frames()
+    frames.look(codec.AMQP_HEADER)
+    assert frames.look(100 * one) == 100 * one and not frames.take_rest()
+
+
+def test_a_sender_s_state_of_no_known_kind_that_gets_no_shorter_is_looked_at_once() -> None:
+    state = codec.described(codec.symbol("x" * 60), codec.sequence())
+    said = performative("disposition", role=False, first=0, last=3, settled=True, state=state)
+    padded = said[:8] + b"\x00\xb3" + (21).to_bytes(4, "big") + b"amqp:disposition:list" + said[11:]
+    frame = len(padded).to_bytes(4, "big") + padded[4:]
+    assert len(frame) > 96
+    assert look(frame)[0] == frame
