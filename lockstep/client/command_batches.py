@@ -39,11 +39,11 @@ _GROWTH = 4
 """An exchange may lead to so many times as many queues as when it was heard of last."""
 _REFUSED_PART = 8
 """What was too much together is joined in so many parts from then on: selectors of its bindings may take long."""
-SPREAD_SECONDS = 1.0
+FAN_OUT_SECONDS = 1.0
 """What an answer has told is good for so long, from the last one on."""
-ASIDE_MAX = 16
+REFUSED_KEPT_MAX = 16
 """Batches for one target that were refused together, and wait for what was sent behind them."""
-SPREADS_KEPT = 10_000
+FAN_OUTS_KEPT = 10_000
 """Exchanges and keys of which it is known to how many queues they lead."""
 
 _SHARED_REFUSALS = {
@@ -75,8 +75,8 @@ def in_commands(settled: Sequence[_T]) -> list[Sequence[_T]]:
 
 
 @dataclass(slots=True)
-class _Spread:
-    """What is known of a named exchange and key."""
+class _FanOut:
+    """What is known of a named exchange and key: to how many queues it leads, and what that lets join."""
 
     together: int = _TOGETHER_MIN
     """Messages that may be joined."""
@@ -133,9 +133,9 @@ class CommandBatches:
         self.not_found = not_found
         self._under_way: dict[tuple[str, str], _Batch] = {}
         """The last publish to each queue or named exchange, whatever its key there, that is not answered."""
-        self._aside: dict[tuple[str, str], list[tuple[_Batch, Rejected]]] = {}
+        self._refused_together: dict[tuple[str, str], list[tuple[_Batch, Rejected]]] = {}
         """Refused together, by lines: to be tried apart if nothing happens of what was sent behind them."""
-        self._spreads: dict[tuple[str, str], _Spread] = {}
+        self._fan_outs: dict[tuple[str, str], _FanOut] = {}
         """Of named exchanges and keys, by what was answered last."""
         self._last_keys: dict[str, Hashable] = {}
         """Where not all is in order: the key that each exchange got last."""
@@ -181,10 +181,10 @@ class CommandBatches:
         """So many messages to this target are taken together if each is taken alone, as far as anybody knows."""
         if not exchange:
             return BATCH_MESSAGES_MAX
-        spread = self._spreads.get((exchange, routing_key))
-        if spread is None or spread.until <= self._session.loop.time():
+        fan_out = self._fan_outs.get((exchange, routing_key))
+        if fan_out is None or fan_out.until <= self._session.loop.time():
             return _TOGETHER_MIN
-        return spread.together
+        return fan_out.together
 
     def settle(
         self,
@@ -344,48 +344,48 @@ class CommandBatches:
             del self._under_way[line]
         if batch.target is not None and batch.target[0]:
             self._learn(batch.target, batch.count, answer)
-        if self._aside and line in self._aside:
-            self._end_aside(line, batch, answer, is_last)
+        if self._refused_together and line in self._refused_together:
+            self._end_refused(line, batch, answer, is_last)
         if isinstance(answer, Done):
             for confirmation in batch.waiting:
                 if not confirmation.done():
                     confirmation.set_result(answer.value)
             return
-        if isinstance(answer, Rejected) and answer.code is ErrorCode.NOT_FOUND and batch.target is not None:
+        if not isinstance(answer, Rejected):
+            _fail(batch, answer, type(answer))
+            return
+        if answer.code is ErrorCode.NOT_FOUND and batch.target is not None:
             self.not_found(*batch.target)
         # In a transaction the refusal has made it rollback-only: nothing is gained. Nor may it come behind what was sent since.
-        is_shared = (
-            isinstance(answer, Rejected)
-            and answer.code in _SHARED_REFUSALS
-            and len(batch.parts) > 1
-            and batch.transaction is None
-        )
-        if not (is_shared and isinstance(answer, Rejected)):
+        is_shared = answer.code in _SHARED_REFUSALS and len(batch.parts) > 1 and batch.transaction is None
+        if not is_shared:
             _fail(batch, answer, type(answer))
-        elif is_last:
-            self._submit_apart(batch)
-        elif line is None or answer.code is ErrorCode.QUEUE_FULL:
+        elif line is None or is_last:
+            self._submit_parts(batch)
+        elif answer.code is ErrorCode.QUEUE_FULL:
             self._fail_together(batch, answer)
         else:
-            aside = self._aside.setdefault(line, [])
-            aside.append((batch, answer))
-            if len(aside) > ASIDE_MAX:
-                self._fail_together(*aside.pop(0))
+            refused = self._refused_together.setdefault(line, [])
+            refused.append((batch, answer))
+            if len(refused) > REFUSED_KEPT_MAX:
+                self._fail_together(*refused.pop(0))
 
-    def _end_aside(self, line: tuple[str, str], behind: _Batch, answer: CommandAnswer, is_last: bool) -> None:
+    def _end_refused(
+        self, line: tuple[str, str], behind: _Batch, answer: CommandAnswer, is_last: bool
+    ) -> None:
         """What was sent behind batches that were refused together is answered: the last of it, or something that may have
         happened.
         """
         is_refused = isinstance(answer, Rejected) and behind.transaction is None
         if is_refused and not is_last:
             return
-        for batch, refusal in self._aside.pop(line):
+        for batch, refusal in self._refused_together.pop(line):
             if is_refused:
-                self._submit_apart(batch)
+                self._submit_parts(batch)
             else:
                 self._fail_together(batch, refusal)
 
-    def _submit_apart(self, batch: _Batch) -> None:
+    def _submit_parts(self, batch: _Batch) -> None:
         for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
             self._submit(_Batch(batch.make, batch.target, None, [part], [confirmation]))
 
@@ -396,23 +396,23 @@ class CommandBatches:
         """A named exchange has led so many messages to as many queues as the answer says."""
         if isinstance(answer, Done) and count:
             now = self._session.loop.time()
-            spread = self._spreads.get(target)
-            if spread is None or spread.until <= now:
-                spread = self._forget(target)
+            fan_out = self._fan_outs.get(target)
+            if fan_out is None or fan_out.until <= now:
+                fan_out = self._begin_fan_out(target)
             most = COMMAND_PLACES_MAX * count // (2 * _GROWTH * max(answer.value, count))
-            spread.together = min(max(most, _TOGETHER_MIN), spread.most)
-            spread.until = now + SPREAD_SECONDS
+            fan_out.together = min(max(most, _TOGETHER_MIN), fan_out.most)
+            fan_out.until = now + FAN_OUT_SECONDS
         elif isinstance(answer, Rejected) and answer.code is ErrorCode.TOO_LARGE and count > 1:
-            spread = self._forget(target)
-            spread.most = max(count // _REFUSED_PART, _TOGETHER_MIN)
-            spread.until = self._session.loop.time() + SPREAD_SECONDS
+            fan_out = self._begin_fan_out(target)
+            fan_out.most = max(count // _REFUSED_PART, _TOGETHER_MIN)
+            fan_out.until = self._session.loop.time() + FAN_OUT_SECONDS
 
-    def _forget(self, target: tuple[str, str]) -> _Spread:
-        """What was known of it; more is learned at once."""
-        if len(self._spreads) >= SPREADS_KEPT:
-            self._spreads.clear()
-        spread = self._spreads[target] = _Spread()
-        return spread
+    def _begin_fan_out(self, target: tuple[str, str]) -> _FanOut:
+        """Nothing is known of it; more is learned at once."""
+        if len(self._fan_outs) >= FAN_OUTS_KEPT:
+            self._fan_outs.clear()
+        fan_out = self._fan_outs[target] = _FanOut()
+        return fan_out
 
 
 def _fail(batch: _Batch, error: Rejected | InDoubt, kind: type[Rejected | InDoubt]) -> None:

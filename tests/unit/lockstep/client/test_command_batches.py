@@ -11,8 +11,8 @@ from lockstep.client.command_batches import (
     BATCH_MESSAGES_MAX,
     COMMAND_PLACES_MAX,
     COMMAND_POSITIONS_MAX,
+    FAN_OUTS_KEPT,
     MESSAGE_QUEUES_MAX,
-    SPREADS_KEPT,
     CommandBatches,
 )
 from lockstep.client.command_window import MESSAGE_BYTES
@@ -208,7 +208,7 @@ async def test_other_keys_of_an_exchange_say_nothing() -> None:
 
 
 async def test_what_was_answered_long_ago_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.client.command_batches.SPREAD_SECONDS", 0)
+    monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 0)
     session, made = batches()
     publish_to_topic(made, session, 1)
     session.heard[-1](e.Done(1))
@@ -232,11 +232,11 @@ async def test_what_was_refused_together_is_not_joined_again_though_few_queues_g
 async def test_what_was_refused_together_is_joined_again_behind_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lockstep.client.command_batches.SPREAD_SECONDS", 0)
+    monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 0)
     session, made = batches()
     assert publish_to_topic(made, session, 50) == [50]
     session.heard[-1](Rejected(ErrorCode.TOO_LARGE, "too many steps"))
-    monkeypatch.setattr("lockstep.client.command_batches.SPREAD_SECONDS", 1)
+    monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 1)
     publish_to_topic(made, session, 1)
     session.heard[-1](e.Done(1))
     assert max(publish_to_topic(made, session, 2000)) == 1000
@@ -253,11 +253,11 @@ async def test_so_many_as_any_set_takes_are_joined_whatever_was_refused_together
 
 async def test_targets_of_which_something_is_known_are_forgotten_when_there_are_too_many() -> None:
     session, made = batches()
-    for number in range(SPREADS_KEPT + 1):
+    for number in range(FAN_OUTS_KEPT + 1):
         made.publish("topic", f"k{number}", [message("x")], None)
         made.flush()
         session.heard[-1](e.Done(1))
-    assert [made.together("topic", f"k{number}") for number in (0, SPREADS_KEPT)] == [50, 1000]
+    assert [made.together("topic", f"k{number}") for number in (0, FAN_OUTS_KEPT)] == [50, 1000]
 
 
 REFUSED = Rejected(ErrorCode.STALE_DELIVERY, "stale", queue="q")

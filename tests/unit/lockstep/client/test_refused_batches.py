@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.client import session_events as e
-from lockstep.client.command_batches import ASIDE_MAX, CommandBatches, Confirmation, RefusedTogether
+from lockstep.client.command_batches import REFUSED_KEPT_MAX, CommandBatches, Confirmation, RefusedTogether
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from tests.unit.lockstep.client.test_command_batches import TX, Writing, batches, message, told
@@ -139,12 +139,12 @@ async def test_what_was_refused_before_something_that_may_have_happened_is_refus
 
 async def test_no_batch_waits_for_more_than_some_that_were_sent_behind_it() -> None:
     session, made = batches()
-    confirmations = burst(made, ASIDE_MAX + 2)
-    for each in range(ASIDE_MAX + 1):
+    confirmations = burst(made, REFUSED_KEPT_MAX + 2)
+    for each in range(REFUSED_KEPT_MAX + 1):
         session.heard[each](TOO_MUCH)
-    assert [one[0].done() for one in confirmations] == [True] + [False] * (ASIDE_MAX + 1)
-    session.heard[ASIDE_MAX + 1](TOO_MUCH)
-    assert len(bodies(session, ASIDE_MAX + 2)) == 2 * (ASIDE_MAX + 1)
+    assert [one[0].done() for one in confirmations] == [True] + [False] * (REFUSED_KEPT_MAX + 1)
+    session.heard[REFUSED_KEPT_MAX + 1](TOO_MUCH)
+    assert len(bodies(session, REFUSED_KEPT_MAX + 2)) == 2 * (REFUSED_KEPT_MAX + 1)
 
 
 async def test_a_refused_operation_says_nothing_of_the_others_of_its_transaction() -> None:
