@@ -111,7 +111,7 @@ class SessionCore:
         return refused
 
     def grant(self, consumer: int, credit: int) -> None:
-        """More credit for a consumer, said with the next input; ignored when it has stopped."""
+        """More credit for a consumer, said with the next input, behind requests that wait; ignored when it has stopped."""
         line = self.line
         if (known := line.held.consumers.get(consumer)) is not None:
             known.credit += credit

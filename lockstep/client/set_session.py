@@ -49,7 +49,7 @@ POSITIONS_PER_EFFECT = 10
 
 
 class ConsumerPort(Protocol):
-    """What a consumer is told. It must not call back before it has returned."""
+    """What a consumer is told. It may ask the session for something before it returns, and is told nothing else meanwhile."""
 
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[sm.DeliveredMessage, ...]) -> None: ...
     def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> Iterator[int] | None:
@@ -100,7 +100,7 @@ class SetSession:
         """Of these commands one takes no more, and whoever asked for room since has let nobody else run."""
         self.lost_sessions = 0
         self._told_id = self.core.session_id
-        """Of the session that others believe to have."""
+        """Id of the session that callers and consumers know of: not yet the next one, where the loss of this is being told."""
         self.transactions: dict[TransactionKey, Callable[[], None]] = {}
         """Open transactions, and whom to tell when they are aborted."""
         self._channels = channels
@@ -112,7 +112,7 @@ class SetSession:
         self._last_consumer = 0
         self._is_turn_due = False
         self._voiding: deque[Iterator[int]] = deque()
-        """What is to be done for the effect that was performed last."""
+        """What is to be done for the effect that was performed last: one at most."""
         self._behind: deque[e.Effect] = deque()
         """Effects that wait for their turn."""
         self._is_behind = False
