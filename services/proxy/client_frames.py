@@ -41,7 +41,7 @@ _SHORT_LIST, _LONG_LIST = 0xC0, 0xD0
 _FIELDS_BYTES_MAX = 64
 """Of nearly all transfers: no state or tag in so few bytes is long."""
 _NO_FIELDS, _FEW_FIELDS = bytes(4), (_FIELDS_BYTES_MAX + 3).to_bytes(4, "big")
-"""Sizes of the other kind of list, whose number of values has three bytes more."""
+"""Sizes of the other kind of list, whose number of values has three bytes more. One that has not come whole is not between."""
 _RANGE_AT, _RANGE_BYTES = 8, 17
 _look_at_range = Struct(">I2xHIBI").unpack_from
 """(descriptor and constructor of the list, role and constructor of `first`, first, constructor of `last`, last): of nearly all
@@ -124,8 +124,9 @@ class ClientFrames:
         what each link counts."""
         self._detaches = b""
         """Of the links of a session that ends: they come before that."""
-        self._divided: tuple[bytes, bytes] | None = None
-        """A disposition of too many deliveries: of some, and of the rest."""
+        self._instead: tuple[bytes, bytes] | None = None
+        """What the engine is given in the place of the frame that was looked at, and what of it is to be looked at behind that: a
+        disposition of some deliveries, and of the rest; or a shorter frame, and nothing."""
         self.has_lost_handle = False
         """A link was attached on the handle of another one, by which that is not known to the engine any more, or on none."""
         self.begun = 0
@@ -209,8 +210,8 @@ class ClientFrames:
                         detaches, self._detaches = self._detaches, b""
                         self._passing, self.rest = 0, data[at:]
                         return data[:at] + detaches
-                    if self._divided is not None:
-                        (some, rest), self._divided = self._divided, None
+                    if self._instead is not None:
+                        (some, rest), self._instead = self._instead, None
                         self._passing, self.rest = 0, rest + data[at + size :]
                         return data[:at] + some
                     looked += code < _TRANSFER or code > _DISPOSITION
@@ -344,7 +345,7 @@ class ClientFrames:
             others.append((at, behind, _short_state(frame, at, behind)))
         shorter = _with_others(frame, values_at, others)
         if len(shorter) < len(frame):
-            self._divided = shorter, b""
+            self._instead = shorter, b""
 
     def _divide(self, frame: bytes, values_at: int) -> None:
         """A disposition in two, if it is of more deliveries of the client's than the engine is to hear of at once; and one whose
@@ -354,11 +355,11 @@ class ClientFrames:
         if len(fields) > _STATE_FIELD and len(frame) > _SHORT_FRAME_BYTES:
             at = fields[_STATE_FIELD]
             behind = skip(frame, at, end)
-            # Of what a client has sent nobody reads what it says later.
+            # Of its own transfers the client has said what counts with them: nobody reads what it says here.
             if decode(frame, fields[0], end)[0] is not True or self._is_too_long(frame, at, behind):
                 shorter = _with_others(frame, values_at, [(at, behind, _short_state(frame, at, behind))])
                 if len(shorter) < len(frame):
-                    self._divided = shorter, b""
+                    self._instead = shorter, b""
                     self._divide(shorter, values_at)
                     return
         if len(fields) < 3:
@@ -387,7 +388,7 @@ class ClientFrames:
 
         some = of(begin, begin + at_once - 1)
         if len(some) <= self._frame_bytes_max:
-            self._divided = some, of(begin + at_once, begin + behind)
+            self._instead = some, of(begin + at_once, begin + behind)
 
     def _is_too_long(self, frame: bytes, at: int, end: int) -> bool:
         """Whether the engine is to hear of that state no more than counts."""
@@ -431,7 +432,7 @@ def _is_of_interest(data: bytes, at: int, end: int) -> bool:
 
 
 def _code(descriptor: bytes, codes: dict[bytes, int]) -> int | None:
-    """The number that is there, or is that of the symbol there; None: it is none of these symbols."""
+    """The number there, whichever it is, or that of the symbol there; None: it is none of these symbols."""
     if descriptor[:1] in (b"\x53", b"\x80"):
         return int.from_bytes(descriptor[1:], "big")
     return codes.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
