@@ -19,7 +19,7 @@ from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, Transactional, transactional
-from services.proxy.reclaiming import VOIDED_AT_ONCE, VOIDED_COST, Reclaims
+from services.proxy.reclaiming import VOIDED_AT_ONCE, Reclaims, voided_cost
 from services.proxy.returning import Returning
 from services.proxy.settings import MESSAGE_BYTES
 
@@ -240,23 +240,24 @@ class ClientDeliveries:
         """
         handles = list(self.sent)
         for first in range(0, len(handles), VOIDED_AT_ONCE):
-            sent, stale = self.sent, {}
-            for handle in handles[first : first + VOIDED_AT_ONCE]:
+            sent, stale, some = self.sent, {}, handles[first : first + VOIDED_AT_ONCE]
+            for handle in some:
                 name = sent.get(handle)
                 if name is not None and name[0] == epoch and name[1] in positions:
                     stale[name[1]] = handle
             self._stale.update(stale)
             self._reclaimed.difference_update(stale)
             self._owner.reclaims.expect(self.source.queue, stale, self)
-            yield VOIDED_COST
+            yield voided_cost(len(some))
         # Behind them: what the client has said of one of them since is among these.
         untold = list(self._untold)
         for first in range(0, len(untold), VOIDED_AT_ONCE):
-            for name in untold[first : first + VOIDED_AT_ONCE]:
+            names = untold[first : first + VOIDED_AT_ONCE]
+            for name in names:
                 if name[0] == epoch and name[1] in positions and (retired := self._untold.pop(name, None)):
                     retired.is_void = True
                     self._reclaimed.discard(name[1])
-            yield VOIDED_COST
+            yield voided_cost(len(names))
 
     def reclaim(self, epoch: Epoch, position: QueuePosition) -> bool:
         """A message is delivered again that its client may still have; False: it has not."""

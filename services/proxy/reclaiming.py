@@ -13,8 +13,11 @@ from lockstep.core.server_messages import DeliveredMessage
 
 VOIDED_AT_ONCE = 2_000
 """Deliveries that are looked at between two places where what is void may wait: a millisecond's work."""
-VOIDED_COST = 800
-"""That, in microseconds."""
+
+
+def voided_cost(count: int) -> int:
+    """Of looking at so many, in microseconds."""
+    return 2 * count // 5
 
 
 class Holder(Protocol):
@@ -51,10 +54,11 @@ class Reclaims:
         """What came again is void once more: tells its holders, of whichever link the session says so. In pieces."""
         voided: dict[Holder, set[QueuePosition]] = {}
         for first in range(0, len(positions) if self._reclaimed else 0, VOIDED_AT_ONCE):
-            for position in positions[first : first + VOIDED_AT_ONCE]:
+            some = positions[first : first + VOIDED_AT_ONCE]
+            for position in some:
                 if (holder := self._reclaimed.pop((queue, position), None)) is not None:
                     voided.setdefault(holder, set()).add(position)
-            yield VOIDED_COST
+            yield voided_cost(len(some))
         for holder, its_positions in voided.items():
             yield from holder.void(epoch, its_positions)
 
