@@ -43,10 +43,11 @@ class LogSight:
             return False
         if opened_ms is not None and opened_ms >= self._since_ms:
             return True
-        # A clock that has named it later than now is wrong, and says nothing; the own one was, perhaps, and is set right since.
-        since_ms = now.wall_ms - (now.boottime_ms - self._since_ms) + self._limits.clock_ms
-        latest_ms = now.wall_ms + self._limits.clock_ms
-        return max(self._since_wall_ms, since_ms) < begun_ms(global_id) <= latest_ms
+        # The own clock may have been set since: what lies behind that moment by it as it was then, and by it as it is now.
+        since_wall_ms = now.wall_ms - (now.boottime_ms - self._since_ms) + self._limits.clock_ms
+        # A name of a later time than now is of a clock that is wrong, and says nothing.
+        latest_wall_ms = now.wall_ms + self._limits.clock_ms
+        return max(self._since_wall_ms, since_wall_ms) < begun_ms(global_id) <= latest_wall_ms
 
     def was_lost_before(self, now: Now) -> bool:
         """Whether what it does not cover may have been begun in this life: so may what a client asked then, and nobody heard."""
