@@ -17,12 +17,10 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import DeclareQueue, DequeueReason
 from lockstep.core.routing import Targets
 from services.primary.core.context import Context
-from services.primary.core.selecting import COMPARED_MANY, PUBLISH_STEPS_MAX, QUEUES_MANY
+from services.primary.core.selecting import COMPARED_MANY, PUBLISH_STEPS_MAX, QUEUES_MANY, STEPS_PER_US
 
 QUESTION_AS_TARGETS = 15
 """Asking a selector about a message costs as much as so many queues that it goes to; much more, if it is a long one."""
-STEPS_PER_US = 10
-"""Steps of selectors, and of comparing keys."""
 _EVERYTHING: Mapping[QueueId, Sequence[Selector]] = {}
 """Nothing is chosen by selectors."""
 

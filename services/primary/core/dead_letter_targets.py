@@ -14,11 +14,12 @@ from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from services.primary.core.context import Context, shown
-from services.primary.core.dead_letter_routes import STEPS_PER_US, Routes, note_steps
+from services.primary.core.dead_letter_routes import Routes, note_steps
 from services.primary.core.selecting import (
     DEAD_LETTER_STEPS_MAX,
     DEAD_LETTERS_COSTLY_MAX,
     PUBLISH_STEPS_MAX,
+    STEPS_PER_US,
     look,
 )
 

@@ -23,6 +23,8 @@ from lockstep.core.routing import ExchangeMatcher, QueueIds, Targets
 
 COMPILED_CHARS_MAX = 512 * 1024
 """Text of selectors that are kept compiled: some ten megabytes, a hundred at worst."""
+STEPS_PER_US = 10
+"""Steps of selectors, and of comparing keys."""
 STEPS_PER_LOOK = 10
 """So many steps of a selector count as one more message that a view looked at."""
 STEPS_PER_CHAR = 15
