@@ -728,8 +728,7 @@ def test_a_queue_that_ends_with_its_last_consumer_takes_nothing_along_that_faile
     consumer = client.consume("from")
     say(client, SettleCommand(0, "from", rig.core.epoch, client.positions("from"), Disposition.FAIL))
     client.say(CloseConsumer(consumer))
-    while rig.wakes:
-        wake(rig)
+    take_turns(rig)
     assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
     assert "from" in rig.state.queues.by_name
     for _ in range(3):
