@@ -140,6 +140,7 @@ class CommandBatches:
         self._last_keys: dict[str, Hashable] = {}
         """Where not all is in order: the key that each exchange got last."""
         session.before_write = self.flush
+        session.rejects_over = self._rejects.over
 
     def publish(
         self,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from lockstep.client.command_batches import BATCH_MESSAGES_MAX, CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
@@ -193,16 +193,19 @@ class Consumer:
         await self.close()
 
     async def close(self) -> None:
-        """No more messages; those that nobody took are released, those taken stay to be settled."""
+        """No more messages; those that nobody took are released, those taken stay to be settled. Waits a moment until the queue
+        has them, and until what was rejected is no more in it.
+        """
         if self._is_closed:
             return
         self._is_closed = True
-        self._session.stop_consuming(self._number)
+        ending = self._session.stop_consuming(self._number)
         self._wake()
-        released = [message.release() for message in list(self._arrived) if not message.is_void]
+        waiting: list[asyncio.Future[Any]] = [] if ending is None else [ending]
+        waiting += [message.release() for message in list(self._arrived) if not message.is_void]
         self._arrived.clear()
-        if released:
-            await asyncio.wait(released, timeout=5.0)
+        if waiting:
+            await asyncio.wait(waiting, timeout=5.0)
 
     def settle(self, message: Message, disposition: int) -> Confirmation:
         """What `Message` calls. In a transaction, what cannot be settled is never refused like this: nobody need hear it."""

@@ -1,15 +1,16 @@
 """Where rejects wait whose callers do not know of each other: they share a session, and a primary may need long for one.
 
 Law: one command of a queue is under way, and takes no more than a part of what it names if that is much (`may_be_partial`):
-whatever else the callers say goes on between two parts. (A queue that ends with its last consumer takes the rest along: callers
-leave it when all is confirmed that they rejected.) Rejects of one queue are done in their order. Of queues that turned out
-to take long one has its turn at a time. What waits is in the session's hands, and cannot be settled any more when that is lost.
+whatever else the callers say goes on between two parts, but for the end of a consumer, or of the session: that waits until they
+are `over`, for a queue that ends with its last consumer would take the rest along. Rejects of one queue are done in their order.
+Of queues that turned out to take long one has its turn at a time. What waits is in the session's hands, and cannot be settled any
+more when that is lost.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from lockstep.client.session_events import CommandAnswer, Done
 from lockstep.client.set_session import SetSession
@@ -25,14 +26,18 @@ _Line = tuple[str, Epoch]
 class _Reject:
     """What one caller rejects, until all of it is done, or something of it refused."""
 
+    line: _Line
     positions: Sequence[QueuePosition]
     confirmation: "asyncio.Future[int]"
+    """May be cancelled before that."""
     lost_sessions: int
     """How many were lost before the one that holds it."""
     done: int = 0
     """So many of the first positions are."""
     is_alone: bool = False
     """It was refused together with others: so were those in front of it, if there are any."""
+    behind: list[Callable[[], None]] = field(default_factory=list)
+    """What is done when it is over."""
 
 
 class RejectLine:
@@ -45,6 +50,8 @@ class RejectLine:
         self._shared_refusals = shared_refusals
         self.waiting: dict[_Line, deque[_Reject]] = {}
         """By queue; none is empty. Only this changes it; others look whether there are any."""
+        self._last: dict[str, dict[Epoch, _Reject]] = {}
+        """By queue and epoch, what was added last, until it is over: so is then all that was added before it."""
         self._under_way: set[_Line] = set()
         self._slow: set[_Line] = set()
         """Those of which a part was done, and which have had something waiting, or under way, since."""
@@ -57,7 +64,8 @@ class RejectLine:
     def add(self, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]) -> "asyncio.Future[int]":
         """Rejects them behind others of the queue; done when all are dead letters, with their number."""
         session, line = self._session, (queue, epoch)
-        reject = _Reject(positions, session.loop.create_future(), session.lost_sessions)
+        reject = _Reject(line, positions, session.loop.create_future(), session.lost_sessions)
+        self._last.setdefault(queue, {})[epoch] = reject
         waiting = self.waiting.get(line)
         if waiting is None:
             waiting = self.waiting[line] = deque()
@@ -65,6 +73,38 @@ class RejectLine:
         waiting.append(reject)
         session.write_soon()
         return reject.confirmation
+
+    def over(self, queue: str | None) -> "asyncio.Future[None] | None":
+        """Done when all is over that was rejected of that queue, or of any (None), until now; None: nothing of it is left."""
+        queues: Iterable[dict[Epoch, _Reject]] = self._last.values()
+        if queue is not None:
+            queues = [self._last.get(queue, {})]
+        last = [reject for by_epoch in queues for reject in by_epoch.values()]
+        if not last:
+            return None
+        over: asyncio.Future[None] = self._session.loop.create_future()
+        left = len(last)
+
+        def one_is_over() -> None:
+            nonlocal left
+            left -= 1
+            if not left and not over.done():
+                over.set_result(None)
+
+        for reject in last:
+            reject.behind.append(one_is_over)
+        return over
+
+    def _end(self, reject: _Reject) -> None:
+        """All of it is done, or something of it refused."""
+        queue, epoch = reject.line
+        last = self._last[queue]
+        if last[epoch] is reject:
+            del last[epoch]
+            if not last:
+                del self._last[queue]
+        for do in reject.behind:
+            do()
 
     def _be_ready(self, line: _Line) -> None:
         if line not in self._under_way:
@@ -92,7 +132,7 @@ class RejectLine:
             if reject.lost_sessions != self._session.lost_sessions:
                 text = f"deliveries of queue {line[0]!r} from epoch {line[1]} are void: their session is lost"
                 waiting.popleft()
-                _refuse(reject, Rejected(ErrorCode.STALE_DELIVERY, text, queue=line[0]))
+                self._refuse(reject, Rejected(ErrorCode.STALE_DELIVERY, text, queue=line[0]))
                 continue
             count += len(reject.positions) - reject.done
             if taken and (count > self._positions_max or taken[0].is_alone):
@@ -127,8 +167,10 @@ class RejectLine:
                 reject.done += some
                 if reject.done < len(reject.positions):
                     left.append(reject)
-                elif not reject.confirmation.done():
+                    continue
+                if not reject.confirmation.done():
                     reject.confirmation.set_result(reject.done)
+                self._end(reject)
             if left:
                 self._slow.add(line)
         elif isinstance(answer, Rejected) and answer.code in self._shared_refusals and len(taken) > 1:
@@ -137,7 +179,7 @@ class RejectLine:
             left += taken
         else:
             for reject in taken:
-                _refuse(reject, answer)
+                self._refuse(reject, answer)
         if left:
             self.waiting.setdefault(line, deque()).extendleft(reversed(left))
         if line in self.waiting:
@@ -147,13 +189,12 @@ class RejectLine:
         if self.waiting:
             self._session.write_soon()
 
-
-def _refuse(reject: _Reject, error: Rejected | InDoubt) -> None:
-    """A part of it may be done; the rest is not."""
-    confirmation = reject.confirmation
-    if confirmation.done():
-        return
-    if reject.done and isinstance(error, Rejected):
-        error = InDoubt(error.code, f"a part of it was refused: {error.message}", **error.details)
-    confirmation.set_exception(type(error)(error.code, error.message, **error.details))
-    confirmation.exception()  # Marked as seen: a confirmation need not be awaited.
+    def _refuse(self, reject: _Reject, error: Rejected | InDoubt) -> None:
+        """A part of it may be done; the rest is not."""
+        confirmation = reject.confirmation
+        if not confirmation.done():
+            if reject.done and isinstance(error, Rejected):
+                error = InDoubt(error.code, f"a part of it was refused: {error.message}", **error.details)
+            confirmation.set_exception(type(error)(error.code, error.message, **error.details))
+            confirmation.exception()  # Marked as seen: a confirmation need not be awaited.
+        self._end(reject)

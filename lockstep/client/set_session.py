@@ -94,6 +94,9 @@ class SetSession:
         self.core = SessionCore(set_name, candidates, new_session_id, random.randrange, settings)
         self.before_write: Callable[[], None] = lambda: None
         """Called when a write may follow, or something else is said: whoever gathers commands submits them now."""
+        self.rejects_over: Callable[[str | None], asyncio.Future[None] | None] = lambda _queue: None
+        """Of whoever has rejects wait: answers what is done when all is over that was rejected until now, of a queue or of any
+        (None). None: nothing of it is left."""
         self.gathered_bytes = 0
         """Of commands that gather, and are not submitted yet; kept by whoever gathers them."""
         self.has_complete = False
@@ -284,10 +287,21 @@ class SetSession:
         """Has a consumer get what its credit allows and is there; its port is told `drained` then, and the rest is taken back."""
         self._say_behind(e.Drain(consumer))
 
-    def stop_consuming(self, consumer: int) -> None:
-        """Ends a consumer, behind what was submitted or gathers: its queue may end with it."""
-        if self._consumers.pop(consumer, None) is not None:
+    def stop_consuming(self, consumer: int) -> "asyncio.Future[None] | None":
+        """Ends a consumer, behind what was submitted or gathers, and what was rejected of its queue: that may end with it. It is
+        told nothing more, and what comes for it meanwhile goes back. If its end waits, answers what is done when that is said,
+        which nobody may cancel.
+        """
+        if self._consumers.pop(consumer, None) is None:
+            return None
+        known = self.core.line.held.consumers.get(consumer)
+        rejects_over = self.rejects_over(known.queue) if known is not None and not known.is_browser else None
+        if rejects_over is None:
             self._say_behind(e.StopConsuming(consumer))
+            return None
+        self._say_behind(e.Drain(consumer))
+        rejects_over.add_done_callback(lambda _: self._say_behind(e.StopConsuming(consumer)))
+        return rejects_over
 
     def _say_behind(self, request: e.Ask | e.StartConsuming | e.Drain | e.StopConsuming) -> None:
         """Behind the commands that gather. Not where the loss of a session is being told: what gathers ends with that one."""
@@ -309,9 +323,12 @@ class SetSession:
         return window.bytes + self.gathered_bytes > self.BACKLOG_BYTES_MAX or len(window) > 2 * c.ANSWERS_KEPT
 
     async def close(self, timeout_seconds: float = 5.0) -> None:
-        """Ends the session; what is not answered within the time is left to the session's own time-out."""
+        """Ends the session, behind what was rejected; what is not answered within the time is left to its own time-out."""
         self.reserve.close()
-        self.feed(e.Close())
+        if (rejects_over := self.rejects_over(None)) is not None:
+            rejects_over.add_done_callback(lambda _: self.feed(e.Close()))
+        else:
+            self.feed(e.Close())
         try:
             await asyncio.wait_for(asyncio.shield(self._closed), timeout_seconds)
         except TimeoutError:
@@ -411,7 +428,7 @@ class SetSession:
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
                 else:
-                    # It has stopped while this waited for its turn.
+                    # It has stopped while this waited for its turn, or ends behind what was rejected.
                     self.core.give_back(consumer, queue, epoch, messages)
                     self.write_soon()
             case e.CommandRejected(ticket, code, message, value):

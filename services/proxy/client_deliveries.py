@@ -134,8 +134,6 @@ class ClientDeliveries:
         """What the client had not settled when the link ended, and the engine has: to be settled one by one."""
         self._unsettled_bytes = 0
         """Of the room for what is not settled, those that are the link's."""
-        self.rejecting: Confirmation | None = None
-        """Of what was rejected last: what was rejected before is done before it."""
         self._is_over = False
 
     def end(self) -> None:
@@ -554,8 +552,6 @@ class ClientDeliveries:
         )
         if disposition in _RETURNS:
             self._owner.returning.note(queue, confirmation)
-        elif disposition == Disposition.REJECT:
-            self.rejecting = confirmation
         return confirmation
 
 

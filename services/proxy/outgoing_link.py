@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from proton import Link, Sender
 
-from lockstep.client.command_batches import Confirmation
 from lockstep.core.amqp.sections import join
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode
@@ -159,16 +158,10 @@ class OutgoingLink:
         self._owner.run(_done_later(work, is_back))
 
     def _stop_consuming(self) -> None:
-        """Not before what its client has rejected is done: a queue that ends with its last consumer would take it along. Whoever
-        waits for what goes back waits for that, too."""
-        session, rejecting = self.source.session, self._deliveries.rejecting
-        if rejecting is None or rejecting.done():
-            session.stop_consuming(self._consumer)
-            return
-        self._drain_broker()
-        rejecting.add_done_callback(lambda _: session.stop_consuming(self._consumer))
-        self._owner.returning.note(self.source.queue, rejecting)
-        self._owner.run(_until_done(rejecting))
+        """Whoever waits for what goes back waits for the end of the consumer, too: that is behind what was rejected."""
+        ending = self.source.session.stop_consuming(self._consumer)
+        if ending is not None:
+            self._owner.returning.note(self.source.queue, ending)
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
@@ -278,10 +271,6 @@ class OutgoingLink:
         self._asked -= len(messages)
         if not self.source.is_browser:
             messages = self._owner.reclaims.take(queue, epoch, messages)
-        if self._is_over:
-            returned = [(epoch, message.position) for message in messages]
-            self._give_all(_by_epoch(returned), Disposition.RELEASE)
-            return
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting.extend([(epoch, message) for message in messages])
@@ -571,11 +560,6 @@ class OutgoingLink:
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""
         self._deliveries.flush()
-
-
-async def _until_done(rejecting: Confirmation) -> None:
-    """Whoever stops the worker waits for what it runs."""
-    await asyncio.wait((rejecting,))
 
 
 async def _done_later(work: Iterator[None], is_back: "asyncio.Future[None]") -> None:

@@ -209,6 +209,65 @@ async def test_what_waits_in_line_when_its_session_is_lost_is_said_in_no_others_
         assert port.voided and not any(isinstance(one, c.SettleCommand) for one in told)
 
 
+async def test_a_consumer_ends_behind_all_that_was_rejected_of_its_queue_though_it_is_done_in_parts(
+    broker: FakeBroker, client: Client
+) -> None:
+    """The queue may end with it, and would take the rest along."""
+    broker.worlds["one"].settled_max = 2
+    async with client.session(in_order=False) as session:
+        consumer, messages = await in_hand(broker, session, 5)
+        rejected = [message.reject() for message in messages]
+        await consumer.close()
+        assert [one.result() for one in rejected] == [1] * 5
+        told = await heard(broker, rq.CloseConsumer)
+    settle = c.SettleCommand
+    assert [type(one) for one in told[-5:]] == [settle, rq.DrainConsumer, settle, settle, rq.CloseConsumer]
+
+
+async def test_what_comes_for_a_consumer_that_ends_behind_what_was_rejected_goes_back(
+    broker: FakeBroker, client: Client
+) -> None:
+    async with client.session(in_order=False) as session:
+        consumer, (message,) = await in_hand(broker, session, 1)
+        broker.is_holding = True
+        message.reject()
+        closing = asyncio.ensure_future(consumer.close())
+        await heard(broker, rq.DrainConsumer)
+        await broker.deliver("one", 1, "a", 2)
+        told = await heard(broker, c.SettleCommand, 2)
+        back = told[-1]
+        assert isinstance(back, c.SettleCommand)
+        assert (back.positions, back.disposition) == ((2,), c.Disposition.RELEASE)
+        assert not closing.done() and consumer.take() is None
+        await broker.commit()
+        await closing
+        assert isinstance((await heard(broker, rq.CloseConsumer))[-1], rq.CloseConsumer)
+
+
+async def test_a_consumer_waits_for_nothing_that_was_rejected_of_another_queue(
+    broker: FakeBroker, client: Client
+) -> None:
+    async with client.session(in_order=False) as session:
+        _, (message,) = await in_hand(broker, session, 1)
+        other = await session.consume("b")
+        await heard(broker, rq.OpenConsumer, 2)
+        broker.is_holding = True
+        message.reject()
+        await other.close()
+        assert isinstance((await heard(broker, rq.CloseConsumer))[-1], rq.CloseConsumer)
+        await broker.commit()
+
+
+async def test_a_session_ends_behind_all_that_was_rejected(broker: FakeBroker, client: Client) -> None:
+    broker.worlds["one"].settled_max = 2
+    async with client.session(in_order=False) as session:
+        _, messages = await in_hand(broker, session, 5)
+        for message in messages:
+            message.reject()
+    told = await heard(broker, rq.DetachSession)
+    assert [type(one) for one in told[-4:]] == [*[c.SettleCommand] * 3, rq.DetachSession]
+
+
 async def test_what_gathers_is_said_before_a_consumer_begins_and_before_it_is_drained(
     broker: FakeBroker, session: Session
 ) -> None:

@@ -18,6 +18,7 @@ class Session:
     """What it is told is answered when a test says so."""
 
     before_write: Callable[[], None]
+    rejects_over: Callable[[str | None], asyncio.Future[None] | None]
     gathered_bytes = 0
     lost_sessions = 0
     _is_turn_due = False
@@ -189,6 +190,54 @@ async def test_what_nobody_waits_for_any_more_is_rejected_all_the_same(session: 
     assert session.take() == [("q", "1"), ("q", "2")]
     session.answer(1)
     assert other.result() == 1
+
+
+async def test_what_was_rejected_of_a_queue_is_over_when_all_of_it_is_done_and_not_what_was_rejected_since(
+    session: Session,
+) -> None:
+    assert session.rejects_over("q") is None and session.rejects_over(None) is None
+    session.reject("q", 1, 2)
+    session.reject("q", 3).cancel()
+    of_queue = session.rejects_over("q")
+    session.reject("p", 1)
+    of_all = session.rejects_over(None)
+    assert of_queue is not None and of_all is not None
+    session.answer(1)
+    session.reject("q", 4)
+    assert session.take() == [("q", "1", "2"), ("p", "1"), ("q", "2", "3")]
+    session.answer(1)
+    assert session.rejects_over("p") is None and not of_all.done()
+    session.answer(1)
+    assert not of_queue.done(), "nobody waits for what is left, and it is rejected all the same"
+    session.answer(1)
+    assert of_queue.done() and of_all.done() and session.rejects_over("q") is not None
+    assert session.take() == [("q", "3", "4"), ("q", "4")]
+    session.answer(1)
+    assert session.rejects_over("q") is None
+
+
+async def test_what_was_rejected_is_over_when_it_is_refused_and_of_each_epoch_by_itself(
+    session: Session,
+) -> None:
+    """A primary that was handed the set has what was delivered before."""
+    session.reject("q", 1)
+    session.batches.settle("q", Epoch(2), (QueuePosition(2),), c.Disposition.REJECT, None)
+    session._turn()
+    over = session.rejects_over("q")
+    assert over is not None
+    session.answer(STALE)
+    assert not over.done()
+    session.answer(1)
+    assert over.done() and session.rejects_over("q") is None
+
+
+async def test_what_was_rejected_is_over_when_its_session_is_lost(session: Session) -> None:
+    for position in (1, 2):
+        session.reject("q", position)
+    over = session.rejects_over("q")
+    session.lost_sessions += 1
+    session.answer(InDoubt(ErrorCode.UNKNOWN_SESSION, "lost"))
+    assert over is not None and over.done()
 
 
 async def test_several_together_are_not_more_than_a_batch(session: Session) -> None:

@@ -53,6 +53,8 @@ class Broker:
         """Credit of the last one, but for what was delivered."""
         self.drains = 0
         self.stopped = 0
+        self.ending: asyncio.Future[None] | None = None
+        """Of a consumer whose end is behind what was rejected."""
 
     def is_over(self, epoch: Epoch) -> bool:
         return epoch < self.over_before
@@ -62,9 +64,10 @@ class Broker:
         self.granted = 0
         return len(self.begun_after)
 
-    def stop_consuming(self, _: int) -> None:
+    def stop_consuming(self, _: int) -> asyncio.Future[None] | None:
         """It hears nothing more."""
         self.stopped += 1
+        return self.ending
 
     def grant(self, _: int, credit: int) -> None:
         self.granted += credit

@@ -10,7 +10,6 @@ from lockstep.client.command_batches import COMMAND_POSITIONS_MAX
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
-from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import steps
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_words import StateCode
@@ -118,31 +117,18 @@ async def test_what_the_client_says_of_a_void_delivery_is_answered_and_not_told(
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-@pytest.mark.parametrize("is_done", [False, True])
-async def test_a_consumer_ends_behind_what_its_client_has_rejected(is_lost: bool, is_done: bool) -> None:
-    """Its queue may end with it, and what is still to be a dead letter would end, too."""
+async def test_whoever_attaches_waits_for_a_consumer_that_ends_behind_rejects(is_lost: bool) -> None:
+    """Until then its queue may be nobody else's."""
     rig = Rig()
-    broker = rig.broker
-    for delivery in (rig.deliver(), rig.deliver()):
-        delivery.update(Delivery.REJECTED)
-        delivery.settle()
-        rig.exchange()
-    first, last = broker.confirmations
-    first.set_result(1)
-    if is_done:
-        last.set_result(1)
+    ending = rig.broker.ending = asyncio.get_running_loop().create_future()
     assert rig.link is not None
     rig.link.end(is_lost=is_lost)
+    attaching = asyncio.ensure_future(rig.returning.over("q"))
     await asyncio.sleep(0)
-    assert broker.stopped == is_done
-    if is_done:
-        return
-    rig.link.deliver("q", EPOCH, (DeliveredMessage(QueuePosition(3), b"", b"late", 0, 0, True),))
-    assert broker.settled[-1] == ((QueuePosition(3),), Disposition.RELEASE)
-    last.set_exception(Rejected(ErrorCode.STALE_DELIVERY, "stale"))
-    last.exception()
-    await asyncio.wait(rig.works_run)
-    assert broker.stopped == 1
+    assert rig.broker.stopped == 1 and not attaching.done()
+    ending.set_result(None)
+    await attaching
+    assert not rig.returning
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
