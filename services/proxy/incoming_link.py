@@ -46,6 +46,7 @@ from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
 from services.proxy.input_room import InputRoom
 from services.proxy.nodes import Target
+from services.proxy.partial_room import PartialRoom
 from services.proxy.settings import MESSAGE_BYTES
 from services.proxy.steps import Work
 from services.proxy.traffic import End, Traffic, end_of
@@ -63,12 +64,12 @@ class Owner(Protocol):
 
     traffic: Traffic
     input_room: InputRoom
+    partials: PartialRoom
 
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
     def known_target(self, text: str) -> Target | None: ...
     def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None: ...
     def forget_target(self, target: Target) -> None: ...
-    def take_partial(self, size: int) -> bool: ...
     def refused(self, limit: str, text: str) -> None: ...
     def wrote(self) -> None: ...
     def give_up(self, error: LockstepError) -> None: ...
@@ -230,8 +231,12 @@ class IncomingLink:
     def _collect(self, data: bytes) -> bool:
         self._parts.append(data)
         self._parts_bytes += len(data)
-        if not self._owner.take_partial(len(data) + PART_BYTES):
-            condition = Condition(RESOURCE_LIMIT, "too many bytes of unfinished messages on one connection")
+        room = self._owner.partials
+        room.take(len(data) + PART_BYTES)
+        if exceeded := room.exceeded:
+            self._owner.refused(exceeded, f"{room.held} bytes of unfinished messages")
+            where = "one connection" if exceeded == "partial_bytes_max" else "all connections together"
+            condition = Condition(RESOURCE_LIMIT, f"too many bytes of unfinished messages on {where}")
         elif self._parts_bytes <= self._message_bytes_max + OVERHEAD_BYTES:
             return True
         else:
@@ -243,7 +248,7 @@ class IncomingLink:
 
     def _drop_parts(self) -> None:
         if self._parts:
-            self._owner.take_partial(-self._parts_bytes - PART_BYTES * len(self._parts))
+            self._owner.partials.give_back(self._parts_bytes + PART_BYTES * len(self._parts))
         self._parts = []
         self._parts_bytes = 0
 

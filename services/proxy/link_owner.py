@@ -18,6 +18,7 @@ from services.proxy.engine_words import Handle
 from services.proxy.input_room import InputRoom
 from services.proxy.nodes import Target
 from services.proxy.output_room import OutputRoom, Sending
+from services.proxy.partial_room import PartialRoom
 from services.proxy.relay_targets import RelayTargets
 from services.proxy.security.identity import Identity
 from services.proxy.security.users import Action
@@ -60,6 +61,7 @@ class LinkOwner:
         self.deliveries_sent = 0
         """To the client, on all links that there were."""
         self.input_room = input_room
+        self.partials = PartialRoom(worker.partials, worker.settings.limits.partial_bytes_max)
         waiting_bytes_max = worker.settings.limits.waiting_bytes_max
         self.deliveries = DeliveryRoom(worker.deliveries, waiting_bytes_max)
         self.rests = DeliveryRoom(worker.deliveries, waiting_bytes_max)
@@ -74,8 +76,6 @@ class LinkOwner:
         self._permissions = worker.permissions
         self._room = room
         self._relay = RelayTargets(worker.nodes, lambda text: self.check(Action.PUBLISH, text))
-        self._partial_bytes = 0
-        self._partial_bytes_max = worker.settings.limits.partial_bytes_max
         self._touched: dict[Touched, None] = {}
 
     # --- the connection ---
@@ -140,14 +140,6 @@ class LinkOwner:
     def held_up(self, link: Sending) -> None:
         """There is no room for what it has to send: it is told when there may be."""
         self._room.hold_up(link)
-
-    def take_partial(self, size: int) -> bool:
-        """Counts bytes of unfinished messages; False: too many."""
-        self._partial_bytes += size
-        if self._partial_bytes <= self._partial_bytes_max:
-            return True
-        self.refused("partial_bytes_max", f"{self._partial_bytes} bytes of unfinished messages")
-        return False
 
     # --- addresses ---
 

@@ -57,6 +57,9 @@ class ProxyLimits:
     partial_bytes_max: int = 80 * 1024 * 1024
     """Of messages that a connection has sent parts of. Each part counts `PART_BYTES` more: two of the largest have room, in the
     smallest frames that AMQP knows (512 bytes)."""
+    partials_bytes_max: int = 512 * 1024 * 1024
+    """The same of all connections of one worker: a connection has no more of it than it leaves, but 64 KiB in any case. Five may
+    hold as much as each may."""
     unanswered_bytes_max: int = 128 * 1024 * 1024
     """Of one worker: messages of all its clients that the brokers have not answered, as when a set has no primary. A connection
     that holds more of that than is left is not read. One alone has half of it, as much as a session of the SDK."""

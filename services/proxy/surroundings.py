@@ -36,6 +36,7 @@ class Surroundings(Protocol):
     containers: Containers
     traffic: Traffic
     input_room: WorkerRoom
+    partials: WorkerRoom
     deliveries: WorkerRoom
     unsettled: WorkerRoom
     begun: WorkerRoom

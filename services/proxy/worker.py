@@ -53,6 +53,7 @@ class Worker:
         self.returning = Returning()
         self.traffic = Traffic()
         self.input_room = WorkerRoom(settings.limits.unanswered_bytes_max)
+        self.partials = WorkerRoom(settings.limits.partials_bytes_max)
         self.deliveries = WorkerRoom(settings.limits.deliveries_bytes_max)
         self.unsettled = WorkerRoom(settings.limits.unsettled_bytes_max)
         self.begun = WorkerRoom(settings.limits.begun_bytes_max)

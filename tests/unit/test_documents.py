@@ -69,6 +69,8 @@ README = [
     f"a worker holds {mib(PROXY.unanswered_bytes_max)} of its clients' messages",
     f"a worker holds {mib(PROXY.outputs_bytes_max)}, a connection {mib(PROXY.connection_output_bytes_max)} of it, "
     f"a session {mib(PROXY.output_bytes_max)} of that",
+    f"of which a part has come a worker holds {mib(PROXY.partials_bytes_max)}, a connection "
+    f"{mib(PROXY.partial_bytes_max)} of it",
     f"at most {PROXY.links_max:,} links, {PROXY.receivers_max} of them to receive on",
     f"**A message goes to {PRIMARY.message_queues_max:,} queues at most** (`message_queues_max`)",
     f"more than {PRIMARY.message_queues_max:,} queues (`message_queues_max`) goes to the {PRIMARY.message_queues_max:,} that",
