@@ -211,6 +211,14 @@ async def test_very_many_deliveries_become_void_in_pieces() -> None:
     assert max(after - before for before, after in pairwise(known)) <= VOIDED_AT_ONCE
 
 
+async def test_what_is_void_is_gathered_in_pieces_though_its_client_has_nothing_of_it() -> None:
+    rig = Rig()
+    count = 10 * VOIDED_AT_ONCE
+    assert rig.link is not None
+    pieces = list(rig.link.void(EPOCH, tuple(map(QueuePosition, range(1, count + 1)))))
+    assert len(pieces) == 10 and min(pieces) > 0
+
+
 async def test_link_that_ends_amid_that_leaves_nobody_expecting_it() -> None:
     count = 3 * VOIDED_AT_ONCE
     rig = having(count)
