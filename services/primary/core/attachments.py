@@ -25,6 +25,7 @@ from lockstep.core.sessions import Session
 from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.wire_numbers import error_code
 from services.primary.core import branches
+from services.primary.core.aftermath import Aftermath
 from services.primary.core.auto_deletion import AutoDeletion
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
@@ -51,9 +52,10 @@ _TRANSACTION_COST = 10
 class Attachments:
     """Lives as long as the epoch; driven by the primary core."""
 
-    def __init__(self, context: Context, streams: ClientStreams) -> None:
+    def __init__(self, context: Context, streams: ClientStreams, aftermath: Aftermath) -> None:
         self._context = context
         self._streams = streams
+        self._aftermath = aftermath
         self._attached: dict[SessionKey, int] = {}
         """The stream that serves a session."""
         self._not_back: dict[SessionKey, None] = dict.fromkeys(sorted(context.state.sessions.by_key))
@@ -307,6 +309,9 @@ class Attachments:
                 cost += len(held)
                 self._give_back(key, queue, held, is_lost)
                 yield _HELD_COST + len(held) // 2
+        # What has failed too often now is a dead letter, and does not go with its queue.
+        yield from context.state.finish_in_steps()
+        yield from self._aftermath.settle_in_steps()
         for _ in self.auto_deletion.exclusive_end(key):
             cost += _QUEUE_COST
             yield 2 * _QUEUE_COST

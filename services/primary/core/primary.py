@@ -129,12 +129,12 @@ class PrimaryCore:
         self._gate = CommitGate()
         gathering = Gathering(settings.gathering_ms_max)
         self.streams = ClientStreams(self.context, self._gate, gathering)
-        self.attachments = Attachments(self.context, self.streams)
         self._known_hosts = KnownHosts(self.streams)
         self._names = NameClaims(self.context, self._gate, own.incarnation)
         listener = PrimaryListener(self.context)
         copy.state.set_listener(listener)
         self._aftermath = Aftermath(self.context, listener, self.streams, self._names)
+        self.attachments = Attachments(self.context, self.streams, self._aftermath)
         clients = Clients(self.context, self.streams, self._names)
         self.client_hearing = ClientHearing(
             self.context, self.streams, self.attachments, clients, self._aftermath
@@ -554,6 +554,8 @@ class PrimaryCore:
             if self._alone.works:
                 return
             self._names.tick(now)
+            # What a transaction has given back whose time is over may be a dead letter of a queue that is about to end.
+            self._aftermath.settle()
             self.attachments.look()
             self.attachments.end_timed_out()
             if self._alone.works:

@@ -61,6 +61,21 @@ def test_it_ends_with_the_prepared_branch_for_which_it_stayed(
     rig.check_log()
 
 
+def test_what_fails_too_often_as_its_session_is_lost_is_a_dead_letter() -> None:
+    rig = Rig()
+    rig.client().declare("dead")
+    owner = rig.client(timeout_ms=2_000)
+    owner.declare("mine", is_exclusive=True, dead_letter_key="dead", delivery_count_max=1)
+    owner.publish("mine", b"1")
+    owner.consume("mine")
+    assert owner.bodies("mine") == [b"1"]
+    owner.lose_stream()
+    rig.pass_time(2_001)
+    rig.pass_time(1)
+    assert rig.bodies("dead") == [b"1"] and not is_there(rig)
+    rig.check_log()
+
+
 def test_it_ends_with_its_session_where_no_prepared_branch_touches_it() -> None:
     rig = Rig()
     prepared_work(rig)

@@ -231,7 +231,7 @@ def test_a_new_primary_begins_to_wait_for_some_sessions_at_each_tick(monkeypatch
     for _ in range(10):
         rig.client(timeout_ms=1000)
     monkeypatch.setattr("services.primary.core.attachments.LOOKED_AT_MAX", 4)
-    attachments = Attachments(rig.core.context, rig.core.streams)
+    attachments = Attachments(rig.core.context, rig.core.streams, rig.core._aftermath)
     ended = []
     for _ in range(4):
         rig.core.context.now = rig.now

@@ -753,6 +753,23 @@ def test_an_exclusive_queue_takes_no_dead_letters_along_when_its_session_ends(ri
     rig.check_log()
 
 
+def test_a_queue_that_ends_with_its_consumers_session_takes_nothing_along_that_failed_too_often(
+    rig: Rig,
+) -> None:
+    client = rig.client()
+    spread(rig, 500)
+    client.declare("from", is_auto_delete=True, dead_letter_exchange="all", delivery_count_max=1)
+    client.publish("from", *(b"%d" % number for number in range(12)))
+    client.consume("from")
+    client.lose_stream()
+    rig.pass_time(20_000)
+    take_turns(rig)
+    assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
+    rig.pass_time(1000)
+    assert "from" not in rig.state.queues.by_name
+    rig.check_log()
+
+
 def test_what_a_partial_reject_has_left_is_held_and_goes_out_again_without_its_session(rig: Rig) -> None:
     client, other = rig.client(), rig.client()
     spread(rig, 500)
