@@ -2,10 +2,10 @@
 
 Law: an exclusive queue ends with its session, and behind the end of prepared branches that touch it: what they do commits whole.
 An auto-delete queue ends with its last consumer. One whose consumer lost its stream, or its primary, waits until that session has
-ended, or has come back without it; so does one whose consumer left behind commands that were pushed back: they come again. One
-that a prepared branch touches waits for the end of that, one with dead letters on their way out for them; one that never had a
-consumer waits for the first. After a restart nobody knows whose a durable one was, and it waits as long as any session is waited
-for.
+ended, or has come back without it; one whose consumer left behind commands that were pushed back waits until these are done, and
+for nothing that was said behind its end. One that a prepared branch touches waits for the end of that, one with dead letters on
+their way out for them; one that never had a consumer waits for the first. After a restart nobody knows whose a durable one was,
+and it waits as long as any session is waited for.
 """
 
 from collections import Counter
@@ -40,8 +40,12 @@ class AutoDeletion:
         self._context = context
         self._awaited: dict[SessionKey, dict[QueueId, None]] = {}
         """Queues of which a session had consumers that ended with its stream, or an epoch, and not on purpose."""
+        self._early: dict[SessionKey, dict[QueueId, int]] = {}
+        """Queues of which a session had consumers that left behind commands which were pushed back, with the number of the last
+        of those, ascending: it is done before they end.
+        """
         self._waits: Counter[QueueId] = Counter()
-        """For how many sessions each of these queues waits."""
+        """How often each queue is in one of these two."""
         self._back_since_ms: dict[SessionKey, int] = {}
         """When those of these sessions that have a stream came back, in that order."""
         self._unclaimed: dict[QueueId, None] = {}
@@ -50,8 +54,8 @@ class AutoDeletion:
         """0: counted from the first look on, when the epoch serves."""
         self._kept: dict[QueueId, None] = {}
         """Queues that must not end yet (`_must_stay`): without consumers, or exclusive and without their session."""
-        self._is_ending_kept = False
-        """They are gone through now."""
+        self._is_ending = False
+        """They are gone through now, and so are the early ones."""
         self._looked_ms = context.now.boottime_ms
 
     def begin(self) -> Iterator[int]:
@@ -98,7 +102,8 @@ class AutoDeletion:
         """A session is about to be closed: its consumers are over, in steps that say what they cost. Its exclusive queues have
         ended.
         """
-        return self._await_no_more(session)
+        yield from self._await_no_more(session)
+        yield from self._release(self._early.pop(session, ()))
 
     def exclusive_end(self, session: SessionKey) -> Iterator[QueueId]:
         """The exclusive queues of a session that is about to be closed end, one after the other."""
@@ -113,7 +118,11 @@ class AutoDeletion:
 
     def _await_no_more(self, session: SessionKey) -> Iterator[int]:
         self._back_since_ms.pop(session, None)
-        for queue_id in self._awaited.pop(session, ()):
+        yield from self._release(self._awaited.pop(session, ()))
+
+    def _release(self, queues: Iterable[QueueId]) -> Iterator[int]:
+        """These wait for one thing less."""
+        for queue_id in queues:
             self._wait_no_more(queue_id)
             self._delete_unused(queue_id)
             yield _DELETE_COST
@@ -123,20 +132,30 @@ class AutoDeletion:
         if not self._waits[queue_id]:
             del self._waits[queue_id]
 
-    def consumer_left_early(self, consumer: Consumer) -> None:
-        """The same, behind commands that its session is to say again."""
-        self.consumers_lost(consumer.session, (consumer,))
-        self.came_back(consumer.session)
-
-    def consumer_left(self, consumer: Consumer) -> None:
-        """A consumer left on purpose. A browser is none."""
+    def consumer_left(self, consumer: Consumer, pushed_back_to: int) -> None:
+        """A consumer left on purpose. A browser is none. `pushed_back_to`: the highest number of a command that was said before
+        and was pushed back, or dropped behind such a one; it may have come again. 0: none was.
+        """
         if consumer.is_browser:
             return
+        if pushed_back_to:
+            self._note_early(consumer.session, consumer.queue, pushed_back_to)
         awaited = self._awaited.get(consumer.session, {})
         if consumer.queue in awaited:
             del awaited[consumer.queue]
             self._wait_no_more(consumer.queue)
         self._delete_unused(consumer.queue)
+
+    def _note_early(self, session: SessionKey, queue_id: QueueId, number: int) -> None:
+        """The queue does not end before the session's command of this number is done, if it is not yet."""
+        state = self._context.state
+        queue, known = state.queues.by_id.get(queue_id), state.sessions.get(session)
+        if queue is None or not queue.definition.is_auto_delete or known is None or known.next_number > number:
+            return
+        early = self._early.setdefault(session, {})
+        if early.pop(queue_id, None) is None:
+            self._waits[queue_id] += 1
+        early[queue_id] = number
 
     def look(self) -> None:
         """Look again, now and then, at what was kept."""
@@ -155,20 +174,43 @@ class AutoDeletion:
                 break
             del self._back_since_ms[session]
             self._context.alone.do(self._await_no_more(session))
-        if self._kept and not self._is_ending_kept:
-            self._is_ending_kept = True
-            self._context.pieces.begin(self._end_kept())
-            self._context.pieces.go_on()
+        if (self._kept or self._early) and not self._is_ending:
+            self._is_ending = True
+            self._begin(self._end_all())
 
-    def _end_kept(self) -> Iterator[int]:
-        """Those that nothing keeps any more, in steps that say what they cost."""
-        for queue_id in list(self._kept):
-            if not self._must_stay(queue_id):
+    def _begin(self, work: Iterator[int]) -> None:
+        self._context.pieces.begin(work)
+        self._context.pieces.go_on()
+
+    def _end_all(self) -> Iterator[int]:
+        yield from self._end_early()
+        yield from self._end_kept(list(self._kept))
+        self._is_ending = False
+
+    def _end_early(self) -> Iterator[int]:
+        """Those before whose ends all is done now, in steps that say what they cost. Others have their turn between: what is
+        there is looked for anew behind each step.
+        """
+        for session in list(self._early):
+            while early := self._early.get(session):
+                queue_id, number = next(iter(early.items()))
+                known = self._context.state.sessions.get(session)
+                if known is not None and known.next_number <= number:
+                    break
+                del early[queue_id]
+                yield from self._release((queue_id,))
+            if not early:
+                self._early.pop(session, None)
+            yield 1
+
+    def _end_kept(self, queues: Iterable[QueueId]) -> Iterator[int]:
+        """Those of these that nothing keeps any more, in steps that say what they cost."""
+        for queue_id in queues:
+            if queue_id in self._kept and not self._must_stay(queue_id):
                 del self._kept[queue_id]
                 self._delete_unused(queue_id)
                 yield _DELETE_COST
             yield 1
-        self._is_ending_kept = False
 
     def _delete_unused(self, queue_id: QueueId) -> None:
         context = self._context

@@ -12,7 +12,7 @@ from functools import partial
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SessionKey
-from lockstep.core.requests import Heard
+from lockstep.core.requests import CloseConsumer, Heard
 from lockstep.core.server_messages import (
     Answers,
     AttachRefused,
@@ -28,6 +28,13 @@ from services.primary.core.queue_dispatch import Consumer
 
 _STREAM_COST = 4
 """Of letting one go."""
+
+
+class CloseHeldBack(CloseConsumer, frozen=True):
+    """The end of a consumer, in a backlog. Some of what it finds pushed back when its turn comes was said behind it."""
+
+    behind: int
+    """`ClientStream.not_taken_to` when it was said."""
 
 
 @dataclass(slots=True)
@@ -46,6 +53,10 @@ class ClientStream:
     """Of the messages in it."""
     pushed_back_from: int = 0
     """Commands from this number on were pushed back: what the client had sent behind them is dropped, until it comes again."""
+    dropped_to: int = 0
+    """The highest number of those that were pushed back, or dropped, when their turn came; 0: none. All of them come again."""
+    not_taken_to: int = 0
+    """The same of those that the backlog did not take: what waits in it was said before them."""
     answers: list[CommandAnswered] = field(default_factory=list)
     """On their way out with the next flush."""
     answers_waiting: int = 0

@@ -16,7 +16,7 @@ from lockstep.core.commands import (
 from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
 from lockstep.core.records import CommandRef, RejectCommand
-from lockstep.core.requests import Heard
+from lockstep.core.requests import CloseConsumer, Heard
 from lockstep.core.server_messages import (
     CommandAnswered,
     PushedBack,
@@ -25,7 +25,7 @@ from lockstep.core.sessions import Session
 from lockstep.core.wire_numbers import error_code
 from services.primary.core.alone import LongCommand
 from services.primary.core.claims_ahead import ClaimsAhead
-from services.primary.core.client_streams import ClientStream, ClientStreams
+from services.primary.core.client_streams import ClientStream, ClientStreams, CloseHeldBack
 from services.primary.core.command_table import execute
 from services.primary.core.context import Context, Request, answer_of
 from services.primary.core.early_messages import message_bytes
@@ -62,14 +62,17 @@ class Clients:
             return
         if stream.pushed_back_from and command.number >= stream.pushed_back_from:
             if command.number > stream.pushed_back_from:
+                stream.dropped_to = max(stream.dropped_to, command.number)
                 return
             stream.pushed_back_from = 0
         if command.number > session.next_number:
+            stream.dropped_to = max(stream.dropped_to, command.number)
             self._push_back(
                 stream, session.next_number, ErrorCode.SEQUENCE_GAP, f"expects command {session.next_number}"
             )
             return
         if context.writer.log.uncommitted_bytes > context.settings.uncommitted_bytes_max:
+            stream.dropped_to = max(stream.dropped_to, command.number)
             self._push_back(
                 stream, session.next_number, ErrorCode.UNAVAILABLE, "too much waits for being committed"
             )
@@ -189,6 +192,7 @@ class Clients:
         """Keep what came behind a command that waits, within limits; commands beyond them are pushed back."""
         if isinstance(message, Command) and stream.pushed_back_from:
             if message.number > stream.pushed_back_from:
+                stream.not_taken_to = max(stream.not_taken_to, message.number)
                 return
             stream.pushed_back_from = 0
         settings = self._context.settings
@@ -198,10 +202,13 @@ class Clients:
             or stream.backlog_bytes + size > settings.command_bytes_max
         )
         if not is_full:
+            if isinstance(message, CloseConsumer):
+                message = CloseHeldBack(message.consumer, stream.not_taken_to)
             stream.backlog.append(message)
             stream.backlog_bytes += size
             self._ahead.ask(stream, message)
         elif isinstance(message, Command):
+            stream.not_taken_to = max(stream.not_taken_to, message.number)
             text = "much waits already behind a command that needs the cluster's directory, or the store"
             self._push_back(stream, message.number, ErrorCode.UNAVAILABLE, text)
         else:

@@ -38,7 +38,7 @@ from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core import consuming, decisions, describing
 from services.primary.core.attachments import Attachments
 from services.primary.core.branch_requests import get_timeout, recover
-from services.primary.core.client_streams import ClientStream, ClientStreams
+from services.primary.core.client_streams import ClientStream, ClientStreams, CloseHeldBack
 from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import delivered_messages
 from services.primary.core.read_back import Found
@@ -91,10 +91,8 @@ def handle_request(
             closing = stream.consumers.pop(request.consumer, None)
             if closing is not None:
                 context.dispatch.remove_consumer(closing)
-                if stream.pushed_back_from:
-                    attachments.auto_deletion.consumer_left_early(closing)
-                else:
-                    attachments.auto_deletion.consumer_left(closing)
+                not_taken_to = request.behind if isinstance(request, CloseHeldBack) else stream.not_taken_to
+                attachments.auto_deletion.consumer_left(closing, max(stream.dropped_to, not_taken_to))
         case Browse():
             _browse(context, streams, stream, request)
         case GetOutcome():

@@ -6,18 +6,20 @@ from itertools import pairwise
 import pytest
 
 from lockstep.core.commands import (
+    AnyCommand,
     CommitBranchCommand,
+    DeclareQueueCommand,
     DeleteQueueCommand,
     Disposition,
     EndCommand,
-    OutgoingMessage,
     PrepareBranchCommand,
-    PublishCommand,
+    QueueOptions,
     RollbackBranchCommand,
     SelectDtxCommand,
     SettleCommand,
     StartCommand,
 )
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import Woken
 from lockstep.core.records import Consume, UseQueue
@@ -25,10 +27,12 @@ from lockstep.core.requests import CloseConsumer, DetachSession, Heartbeat
 from lockstep.core.server_messages import PushedBack
 from lockstep.core.xid import Xid
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
 XID = Xid(7, b"global", b"one").encode()
 SETTINGS = PrimarySettings(client_silence_ms=10_000, session_timeout_ms_max=20_000)
+SMALL_LOG = replace(SETTINGS, uncommitted_bytes_max=100)
+SMALL_BACKLOG = replace(SETTINGS, command_bytes_max=1000)
 WAYS = ["failover", "hand-over"]
 
 
@@ -125,27 +129,208 @@ def test_it_ends_where_a_session_came_back_to_the_same_primary_without_it(rig: R
     assert not is_there(rig)
 
 
-def test_it_stays_for_commands_that_were_pushed_back_in_front_of_its_consumers_end() -> None:
-    rig = Rig(replace(SETTINGS, uncommitted_bytes_max=100))
-    client = rig.client()
+def with_a_message(rig: Rig, timeout_ms: int = 10_000) -> tuple[RigClient, int, SettleCommand]:
+    """A client that has a message of the queue in hand, its consumer, and what makes a dead letter of that message."""
+    client = rig.client(timeout_ms=timeout_ms)
     client.declare("dead")
     client.declare("auto", is_auto_delete=True, dead_letter_key="dead")
     client.publish("auto", b"1")
     consumer = client.consume("auto")
+    return client, consumer, SettleCommand(0, "auto", Epoch(1), client.positions("auto"), Disposition.REJECT)
+
+
+def leave_early(client: RigClient, consumer: int, command: AnyCommand) -> int:
+    """The command is pushed back, for too much waits for the store, and its client closes the consumer behind it; its number."""
+    rig = client.rig
     rig.holds_store = True
-    client.command(PublishCommand(0, "", "dead", (OutgoingMessage(b"", bytes(1000)),)))
-    command = SettleCommand(0, "auto", Epoch(1), client.positions("auto"), Disposition.REJECT)
+    client.command(publish("dead", bytes(1000)))
     number = client.command(command)
     client.say(CloseConsumer(consumer))
-    assert client.heard_of(PushedBack) and is_there(rig)
+    assert client.heard_of(PushedBack)[-1].number == number
+    rig.holds_store = False
+    rig.acknowledge()
+    return number
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_it_stays_until_commands_are_done_that_were_pushed_back_in_front_of_its_consumers_end(
+    is_resumed: bool,
+) -> None:
+    """However long that takes, and on whichever stream they come again."""
+    rig = Rig(SMALL_LOG)
+    client, consumer, reject = with_a_message(rig)
+    number = leave_early(client, consumer, reject)
+    if is_resumed:
+        client.resume()
+    pass_seconds(rig, 30, client)
+    assert is_there(rig)
+    client.say(client.sent[number])
+    assert rig.bodies("dead")[1:] == [b"1"]
+    pass_seconds(rig, 2, client)
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_ends_with_a_session_that_does_not_say_again_what_was_pushed_back() -> None:
+    rig = Rig(SMALL_LOG)
+    client, consumer, reject = with_a_message(rig, timeout_ms=2000)
+    leave_early(client, consumer, reject)
+    client.lose_stream()
+    pass_seconds(rig, 1)
+    assert is_there(rig)
+    pass_seconds(rig, 2)
+    assert not is_there(rig) and not rig.state.sessions.by_key
+    rig.check_log()
+
+
+def test_it_stays_for_what_comes_again_of_a_session_though_the_last_consumer_is_of_another() -> None:
+    rig = Rig(SMALL_LOG)
+    client, consumer, reject = with_a_message(rig)
+    other = rig.client()
+    last = other.consume("auto")
+    number = leave_early(client, consumer, reject)
+    other.say(CloseConsumer(last))
+    assert is_there(rig)
+    client.say(client.sent[number])
+    assert rig.bodies("dead")[1:] == [b"1"]
+    pass_seconds(rig, 2, client, other)
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_stays_for_what_was_pushed_back_though_that_comes_again_while_its_consumers_end_waits() -> None:
+    """What was said before that end then stands behind it."""
+    rig = Rig(SMALL_BACKLOG)
+    client, consumer, reject = with_a_message(rig)
+    rig.holds_claims = True
+    client.command(DeclareQueueCommand(0, "x", QueueOptions()))
+    client.command(publish("dead", bytes(600)))
+    client.command(DeclareQueueCommand(0, "y", QueueOptions()))
+    pushed_back = client.command(publish("dead", bytes(600)))
+    dropped = client.command(reject)
+    client.say(CloseConsumer(consumer))
+    assert [heard.number for heard in client.heard_of(PushedBack)] == [pushed_back]
+    rig.claimed()
+    assert is_there(rig) and rig.claims, "the next declaration waits"
+    client.say(client.sent[pushed_back], client.sent[dropped])
+    rig.claimed()
+    assert client.answers[dropped].code is ErrorCode.NONE, client.answers[dropped]
+    assert sorted(rig.bodies("dead"), key=len)[0] == b"1"
+    pass_seconds(rig, 2, client)
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_stays_for_what_is_pushed_back_in_its_turn_while_its_consumers_end_waits_behind_that() -> None:
+    rig = Rig(SMALL_LOG)
+    client, consumer, reject = with_a_message(rig)
+    other = rig.client()
+    rig.holds_claims = rig.holds_store = True
+    client.command(DeclareQueueCommand(0, "x", QueueOptions()))
+    number = client.command(reject)
+    client.say(CloseConsumer(consumer))
+    other.command(publish("dead", bytes(1000)))
+    rig.claimed()
+    assert [heard.number for heard in client.heard_of(PushedBack)] == [number] and is_there(rig)
     rig.holds_store = False
     rig.acknowledge()
     client.say(client.sent[number])
     assert rig.bodies("dead")[1:] == [b"1"]
-    pass_seconds(rig, 9, client)
-    assert is_there(rig)
-    pass_seconds(rig, 3, client)
+    pass_seconds(rig, 2, client, other)
     assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_waits_for_nothing_that_was_pushed_back_behind_its_consumers_end() -> None:
+    rig = Rig(SMALL_BACKLOG)
+    client, consumer, _ = with_a_message(rig)
+    rig.holds_claims = True
+    client.command(DeclareQueueCommand(0, "x", QueueOptions()))
+    client.say(CloseConsumer(consumer))
+    client.command(publish("dead", bytes(600)))
+    number = client.command(publish("dead", bytes(600)))
+    assert [heard.number for heard in client.heard_of(PushedBack)] == [number]
+    rig.claimed()
+    assert not is_there(rig)
+    client.say(client.sent[number])
+    rig.check_log()
+
+
+def test_queues_end_though_other_consumers_of_their_session_leave_early_again_and_again() -> None:
+    """A proxy has one session for all of its clients."""
+    rig = Rig(SMALL_LOG)
+    client, _ = consumer_of(rig)
+    client.declare("dead")
+    client.resume()
+    for number in range(4):
+        client.declare(f"auto {number}", is_auto_delete=True)
+        consumer = client.consume(f"auto {number}")
+        pushed_back = leave_early(client, consumer, publish("dead", b"1"))
+        client.say(client.sent[pushed_back])
+        pass_seconds(rig, 4, client)
+    assert rig.state.queues.by_name.keys() == {"dead"}
+    rig.check_log()
+
+
+def test_however_many_stay_for_one_command_they_are_ended_a_few_at_a_time_when_it_is_done() -> None:
+    rig = Rig(PrimarySettings(piece_cost=100, uncommitted_bytes_max=100))
+    client, count = rig.client(), 300
+    client.declare("dead")
+    consumers = []
+    for number in range(count):
+        client.declare(f"q{number}", is_auto_delete=True)
+        consumers.append(client.consume(f"q{number}"))
+    last = consumers.pop()
+    pushed_back = leave_early(client, last, publish("dead", b"1"))
+    client.say(*map(CloseConsumer, consumers))
+    assert len(rig.state.queues.by_id) == count + 1
+    client.say(client.sent[pushed_back])
+    rig.pass_time(1000)
+    left = [len(rig.state.queues.by_id)]
+    while left[-1] > 1:
+        rig.boottime_ms += 1
+        rig.feed(Woken(SET))
+        left.append(len(rig.state.queues.by_id))
+    assert len(left) > 10 and max(one - after for one, after in pairwise(left)) <= 10
+    rig.check_log()
+
+
+def test_what_fails_too_often_as_its_last_consumers_session_is_lost_is_a_dead_letter(rig: Rig) -> None:
+    """A message that its consumer dies over."""
+    client = rig.client(timeout_ms=2000)
+    client.declare("dead")
+    client.declare("auto", is_auto_delete=True, dead_letter_key="dead", delivery_count_max=1)
+    client.publish("auto", b"1")
+    client.consume("auto")
+    assert client.bodies("auto") == [b"1"]
+    client.lose_stream()
+    pass_seconds(rig, 3)
+    assert not is_there(rig) and not rig.state.sessions.by_key
+    assert rig.bodies("dead") == [b"1"]
+    rig.check_log()
+
+
+def test_what_fails_too_often_as_a_transaction_times_out_is_a_dead_letter_of_a_queue_that_may_end(
+    rig: Rig,
+) -> None:
+    """It stayed for a prepared branch, and both are noticed at one tick."""
+    client = rig.client()
+    client.declare("dead")
+    client.declare("auto", is_auto_delete=True, dead_letter_key="dead", delivery_count_max=1)
+    client.publish("auto", b"1", b"2")
+    consumer = client.consume("auto")
+    first, second = client.positions("auto")
+    client.ok(SelectDtxCommand(0))
+    branch = LogIndex(client.ok(StartCommand(0, XID))), Epoch(1)
+    client.settle("auto", first, transaction=branch, sequence=1)
+    client.ok(EndCommand(0, XID, 1))
+    client.ok(PrepareBranchCommand(0, XID))
+    client.settle("auto", second, transaction=client.begin(timeout_ms=1500), sequence=1)
+    client.say(CloseConsumer(consumer))
+    client.ok(RollbackBranchCommand(0, XID))
+    assert rig.bodies("dead") == [b"1"] and is_there(rig)
+    rig.pass_time(2000)
+    assert rig.bodies("dead") == [b"1", b"2"] and not is_there(rig)
     rig.check_log()
 
 
