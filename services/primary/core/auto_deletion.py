@@ -158,7 +158,14 @@ class AutoDeletion:
         early[queue_id] = number
 
     def look(self) -> None:
-        """Look again, now and then, at what was kept."""
+        """Look again, now and then, at what was kept; at once at what was kept for dead letters that have gone: nobody else may
+        have its name before.
+        """
+        letters = self._context.letters
+        if letters.through:
+            through, letters.through = letters.through, []
+            if self._kept:
+                self._begin(self._end_kept(through))
         now_ms, settings = self._context.now.boottime_ms, self._context.settings
         if now_ms - self._looked_ms < LOOK_MS:
             return

@@ -112,6 +112,8 @@ def _move_next(context: Context, letters: WaitingLetters) -> Iterator[int]:
     context.dispatch.end_leaving(queue.id, some)
     if waiting.went(len(some)):
         letters.put_back(waiting)
+    else:
+        letters.through.append(queue.id)
     letters.pay(len(some) * routes.cost)
     yield from move_part(context, queue, free, routes, waiting.reason)
     end_part(context)

@@ -54,6 +54,8 @@ class WaitingLetters:
         """Those that can go on, in the order of their turns."""
         self._reading: dict[_Key, Waiting] = {}
         """Those for which bodies are being read."""
+        self.through: list[QueueId] = []
+        """Queues whose dead letters for one reason have all gone since somebody looked (`AutoDeletion`)."""
         self._left = 0
         self._now: Now | None = None
         """Of the input in which so much was left."""

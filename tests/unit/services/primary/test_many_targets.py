@@ -770,6 +770,24 @@ def test_a_queue_that_ends_with_its_consumers_session_takes_nothing_along_that_f
     rig.check_log()
 
 
+def test_the_name_of_an_exclusive_queue_is_free_as_soon_as_its_dead_letters_are_gone(rig: Rig) -> None:
+    client, other = rig.client(), rig.client()
+    spread(rig, 500)
+    client.declare("from", is_exclusive=True, dead_letter_exchange="all", delivery_count_max=1)
+    client.publish("from", *(b"%d" % number for number in range(24)))
+    client.consume("from")
+    say(client, SettleCommand(0, "from", rig.core.epoch, client.positions("from"), Disposition.FAIL))
+    client.say(DetachSession())
+    declare = DeclareQueueCommand(0, "from", QueueOptions(is_exclusive=True))
+    early = other.command(declare)
+    take_turns(rig)
+    assert other.answers[early].code is ErrorCode.LOCKED
+    rig.pass_time(50)
+    other.ok(declare)
+    assert rig.bodies("from") == [] and rig.bodies("q499") == [b"%d" % number for number in range(24)]
+    rig.check_log()
+
+
 def test_what_a_partial_reject_has_left_is_held_and_goes_out_again_without_its_session(rig: Rig) -> None:
     client, other = rig.client(), rig.client()
     spread(rig, 500)
