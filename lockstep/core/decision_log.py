@@ -150,6 +150,9 @@ class OutcomeEntry:
     """When every participant had acknowledged, by the wall clock of the coordinator that wrote it; 0: not said (older ones)."""
     participants: tuple[ParticipantName, ...] = ()
     """Those of a COMMIT, by branch number; (): of an ABORT, or not said (older ones)."""
+    is_known: bool = True
+    """False: no outcome stands, for the ABORT was a time-out's, and a participant may have committed alone, which that one knows.
+    It is kept for its hazards, where operators look (`DecisionKeys.heuristic`), and not among the outcomes."""
 
     def encode(self) -> bytes:
         return _encode(
@@ -159,6 +162,7 @@ class OutcomeEntry:
                 "heuristic": self.heuristic,
                 "ended_ms": self.ended_ms,
                 "participants": self.participants,
+                **({} if self.is_known else {"is_known": False}),
             }
         )
 
@@ -171,7 +175,10 @@ class OutcomeEntry:
             heuristic = known(XaStatus, int(fields.get("heuristic", XaStatus.OK)), XaStatus.HEURHAZ)
             participants = tuple(ParticipantName(str(name)) for name in fields.get("participants", ()))
             ended_ms = int(fields.get("ended_ms", 0))
-            return OutcomeEntry(Verdict(fields["verdict"]), hazards, heuristic, ended_ms, participants)
+            is_known = bool(fields.get("is_known", True))
+            return OutcomeEntry(
+                Verdict(fields["verdict"]), hazards, heuristic, ended_ms, participants, is_known
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an outcome: {error}") from error
 

@@ -232,11 +232,11 @@ class LogChanges:
             decision = ValueEquals(keys.decision(global_id), effect.decision.encode())
         operations: list[Operation] = [Delete(keys.participants(global_id)), Delete(keys.decision(global_id))]
         if effect.outcome is not None:
-            encoded = effect.outcome.encode()
-            if effect.outcome.heuristic is XaStatus.OK:
-                operations.append(Put(keys.outcome(global_id), encoded, outcome_lease))
-            else:
-                operations += [Put(keys.outcome(global_id), encoded), Put(keys.heuristic(global_id), encoded)]
+            encoded, is_kept = effect.outcome.encode(), effect.outcome.heuristic is not XaStatus.OK
+            if effect.outcome.is_known:
+                operations.append(Put(keys.outcome(global_id), encoded, 0 if is_kept else outcome_lease))
+            if is_kept:
+                operations.append(Put(keys.heuristic(global_id), encoded))
         return [*_is_as_read(keys.participants(global_id), effect.expected), decision], operations
 
 

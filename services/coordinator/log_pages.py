@@ -102,7 +102,7 @@ def _heuristic(global_id: GlobalId, outcome: OutcomeEntry) -> pb.ListDistributed
     return pb.ListDistributedResponse.Heuristic(
         transaction_id=global_id,
         age_ms=_age_ms(global_id),
-        state=_DECIDED[outcome.verdict],
+        state=_DECIDED[outcome.verdict] if outcome.is_known else pb.DISTRIBUTED_STATE_NOT_KNOWN,
         heuristic=outcome.heuristic,
         hazards=hazards_of(outcome.hazards),
     )

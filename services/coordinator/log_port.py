@@ -18,6 +18,7 @@ from lockstep.runtime.etcd import (
     EtcdInDoubt,
     EtcdRejected,
     LeaseGone,
+    Operation,
     Put,
     entry_as_read,
 )
@@ -125,8 +126,8 @@ class LogPort:
         return self._changes.changed(effect, await self._etcd.transact(*change, operations), seen, sent_ms)
 
     async def forget(self, global_id: GlobalId) -> bool:
-        """Makes it an outcome like others; False: there is no such record. Raises `EtcdRejected`, `EtcdInDoubt` or `ValueError`;
-        may be repeated.
+        """Makes it an outcome like others, where an outcome stands; False: there is no such record. Raises `EtcdRejected`,
+        `EtcdInDoubt` or `ValueError`; may be repeated.
         """
         keys = self._changes.keys
         key = keys.heuristic(global_id)
@@ -134,8 +135,10 @@ class LogPort:
         if entry is None:
             return False
         outcome = replace(OutcomeEntry.decode(entry.value), heuristic=XaStatus.OK)
-        put = Put(keys.outcome(global_id), outcome.encode(), await self._outcome_lease())
-        await self._etcd.transact(entry_as_read(key, entry), [Delete(key), put])
+        operations: list[Operation] = [Delete(key)]
+        if outcome.is_known:
+            operations.append(Put(keys.outcome(global_id), outcome.encode(), await self._outcome_lease()))
+        await self._etcd.transact(entry_as_read(key, entry), operations)
         return True
 
     async def _outcome_lease(self) -> int:

@@ -487,7 +487,7 @@ class ListDistributedResponse(_message.Message):
         age_ms: _builtins.int
         """Since it was begun."""
         state: Global___DistributedState.ValueType
-        """What was decided."""
+        """What was decided. NOT_KNOWN: a time-out was, and the first participant may have committed alone before: ask it."""
         heuristic: _builtins.int
         """As of a commit; never 0."""
         @_builtins.property

@@ -25,18 +25,24 @@ class Hazards:
         if is_hazard(verdict, completion):
             self._ends[number] = completion
 
-    def named(self, branches: Branches) -> tuple[tuple[ParticipantName, str], ...]:
-        """Each participant with its answer."""
+    def named(
+        self, branches: Branches, *, was_committed_alone: bool
+    ) -> tuple[tuple[ParticipantName, str], ...]:
+        """Each participant with its answer. `was_committed_alone`: before, by its client; to have committed is no hazard then."""
         names = branches.participants
-        return tuple((names[number], completion.value) for number, completion in sorted(self._ends.items()))
+        return tuple(
+            (names[number], completion.value)
+            for number, completion in sorted(self._ends.items())
+            if not (was_committed_alone and completion is Completion.COMMITTED)
+        )
 
     def status(self, branches: Branches, verdict: Verdict | None) -> XaStatus:
         """What the ends make of the whole, of those branches that have acknowledged."""
         return heuristic_status(verdict, branches.completions) if verdict is not None else XaStatus.OK
 
-    def report(self, branches: Branches, verdict: Verdict | None) -> None:
+    def report(self, branches: Branches, verdict: Verdict | None, *, was_committed_alone: bool) -> None:
         """By whoever deletes it, once: another coordinator may have had the acknowledgement that was lost to this one."""
-        for name, answer in self.named(branches):
+        for name, answer in self.named(branches, was_committed_alone=was_committed_alone):
             decided = "nothing" if verdict is None else verdict.value
             self._context.say(
                 Note("hazard", self._global_id, f"participant={name} decided={decided} ended={answer}")

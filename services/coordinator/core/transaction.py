@@ -192,10 +192,10 @@ class Transaction:
                 self._check_completed(now)
             case Phase.DELETING:
                 self._reached(Step.LOG_DELETED)
-                if self._was_committed_alone:
+                is_alone = self._was_committed_alone
+                if is_alone:
                     self._context.say(Note("committed_in_one_phase", self.global_id))
-                else:
-                    self._hazards.report(self.branches, self.verdict)
+                self._hazards.report(self.branches, self.verdict, was_committed_alone=is_alone)
                 self._end(self._state)
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")
@@ -495,10 +495,14 @@ class Transaction:
                 )
             case Phase.DELETING:
                 assert self.verdict is not None, "it ends in one way"
+                is_known = not self._was_committed_alone
+                hazards, heuristic = self._told_of_ends()
                 outcome = None
-                if not self._was_committed_alone:
+                if is_known or hazards:
                     decided_for = self.participants if self.verdict is Verdict.COMMIT else ()
-                    outcome = OutcomeEntry(self.verdict, *self._told_of_ends(), now.wall_ms, decided_for)
+                    outcome = OutcomeEntry(
+                        self.verdict, hazards, heuristic, now.wall_ms, decided_for, is_known
+                    )
                 needs_roll = self._is_decided and self._logged is None
                 self._log.delete(self.listed, self._logged, outcome, needs_roll=needs_roll)
             case _:
@@ -524,7 +528,8 @@ class Transaction:
     @property
     def _was_committed_alone(self) -> bool:
         """A branch has committed that no log knew of before our time-out, or the first one may have: its client ended it in one
-        phase, elsewhere, and its participant's word is the outcome. The log keeps none, which means: ask a participant.
+        phase, elsewhere, and its participant's word is the outcome. The log keeps none, which means: ask a participant; but what
+        others ended by themselves is told and kept as ever.
         """
         if not self._is_time_out:
             return False
@@ -547,9 +552,8 @@ class Transaction:
 
     def _told_of_ends(self) -> tuple[tuple[tuple[ParticipantName, str], ...], XaStatus]:
         """The hazards, and what they make of the whole."""
-        if self._was_committed_alone:
-            return (), XaStatus.OK
-        return self._hazards.named(self.branches), self._hazards.status(self.branches, self.verdict)
+        hazards = self._hazards.named(self.branches, was_committed_alone=self._was_committed_alone)
+        return hazards, self._hazards.status(self.branches, self.verdict) if hazards else XaStatus.OK
 
     def _reached(self, step: Step) -> None:
         self._context.say(Reached(step, self.global_id))

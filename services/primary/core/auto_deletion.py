@@ -150,7 +150,9 @@ class AutoDeletion:
         """The queue does not end before the session's command of this number is done, if it is not yet."""
         state = self._context.state
         queue, known = state.queues.by_id.get(queue_id), state.sessions.get(session)
-        if queue is None or not queue.definition.is_auto_delete or known is None or known.next_number > number:
+        if queue is None or not queue.definition.is_auto_delete:
+            return
+        if known is None or known.next_number > number:
             return
         early = self._early.setdefault(session, {})
         if early.pop(queue_id, None) is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lockstep.core.branch_names import GlobalId, generation_tag
 from lockstep.core.decision_log import NO_LIST, ListRead, LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.ids import Incarnation
+from lockstep.core.xa import XaStatus
 from services.coordinator.core.messages import (
     Decide,
     DeleteTransaction,
@@ -36,6 +37,8 @@ class DecisionLog:
     participants: dict[GlobalId, tuple[ParticipantsEntry, int]] = field(default_factory=dict)
     decisions: dict[GlobalId, Verdict] = field(default_factory=dict)
     outcomes: dict[GlobalId, OutcomeEntry] = field(default_factory=dict)
+    heuristics: dict[GlobalId, OutcomeEntry] = field(default_factory=dict)
+    """What operators have to see, also where no outcome stands."""
     presences: dict[Incarnation, int] = field(default_factory=dict)
     is_unattested: bool = False
     """A roll call is not answered."""
@@ -138,5 +141,7 @@ class DecisionLog:
             case DeleteTransaction():
                 self.participants.pop(effect.global_id, None)
                 self.decisions.pop(effect.global_id, None)
-                if effect.outcome is not None:
+                if effect.outcome is not None and effect.outcome.is_known:
                     self.outcomes[effect.global_id] = effect.outcome
+                if effect.outcome is not None and effect.outcome.heuristic is not XaStatus.OK:
+                    self.heuristics[effect.global_id] = effect.outcome

@@ -104,6 +104,7 @@ def test_entries_read_back_as_written() -> None:
     for outcome in (
         OutcomeEntry(Verdict.ABORT, ((ParticipantName("set:a"), "unknown branch"),), ended_ms=7),
         OutcomeEntry(Verdict.COMMIT, participants=SETS),
+        OutcomeEntry(Verdict.ABORT, is_known=False),
     ):
         assert OutcomeEntry.decode(outcome.encode()) == outcome
 

@@ -21,6 +21,7 @@ from lockstep.core.decision_log import (
 )
 from lockstep.core.ids import BrokerId, Incarnation
 from lockstep.core.stamps import NO_STAMPS, Stamps
+from lockstep.core.xa import XaStatus
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
@@ -188,6 +189,21 @@ async def test_a_decision_may_change_the_list_and_who_deletes_it_knows_that() ->
     assert isinstance(decided, LogWritten)
     entry = etcd.entries[keys.participants(ID)]
     assert ParticipantsEntry.decode(entry.value) == finished and entry.mod_revision == decided.revision
+
+
+async def test_hazards_without_an_outcome_stay_until_they_are_forgotten_and_leave_none() -> None:
+    etcd, keys = EtcdInMemory(), DecisionKeys("c")
+    port, written = await with_list(etcd)
+    listed = ListRead(written.revision, WRITE.entry.encode())
+    hazards = ((ParticipantName("set:b"), "heuristically committed"),)
+    kept = OutcomeEntry(Verdict.ABORT, hazards, XaStatus.HEURMIX, is_known=False)
+    deletion = DeleteTransaction(TICKET, ID, listed, None, kept)
+    assert isinstance(await port.perform(deletion, boottime_ms()), LogWritten)
+    entry = etcd.entries[keys.heuristic(ID)]
+    assert OutcomeEntry.decode(entry.value) == kept and entry.lease_id == 0
+    assert keys.outcome(ID) not in etcd.entries
+    assert await port.forget(ID)
+    assert not {keys.heuristic(ID), keys.outcome(ID)} & etcd.entries.keys()
 
 
 def test_a_list_of_an_older_version_has_nobody_finished() -> None:

@@ -112,6 +112,15 @@ async def test_a_page_is_never_longer_than_a_step_allows(rig: Rig) -> None:
     assert max(rig.etcd.read) <= PAGE_MAX
 
 
+async def test_of_hazards_without_an_outcome_nothing_is_said_to_have_been_decided(rig: Rig) -> None:
+    rig.keep(1)
+    entry = OutcomeEntry(Verdict.ABORT, ((NAMES[0], "committed"),), XaStatus.HEURMIX, is_known=False)
+    rig.etcd.put(KEYS.heuristic(name(2)), entry.encode())
+    (page,) = await rig.all()
+    states = [one.state for one in page.heuristics]
+    assert states == [pb.DISTRIBUTED_STATE_COMMITTED, pb.DISTRIBUTED_STATE_NOT_KNOWN]
+
+
 async def test_whether_an_owner_lives_is_said(rig: Rig) -> None:
     rig.log(1)
     rig.log(2, owner=Incarnation("gone"))

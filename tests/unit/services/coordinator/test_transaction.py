@@ -788,6 +788,48 @@ def test_a_time_out_leaves_an_outcome_where_the_first_set_would_know_that_it_has
     assert not rig.log.participants and bool(rig.log.outcomes) is is_kept
 
 
+@pytest.mark.parametrize(
+    ("says", "state", "status"),
+    [
+        (Completion.UNKNOWN_BRANCH, A, XaStatus.HEURMIX),
+        (Completion.FORGOTTEN, State.NOT_KNOWN, XaStatus.HEURMIX),
+        (Completion.COMMITTED, State.NOT_KNOWN, XaStatus.HEURCOM),
+    ],
+)
+def test_what_operators_ended_against_a_time_out_is_told_and_kept_whatever_the_first_set_says(
+    says: Completion, state: State, status: XaStatus
+) -> None:
+    """Where that one may have committed alone, no outcome stands beside it."""
+    rig = Rig()
+    rig.feed(BeginAsked(RequestId(100), ID, TAG, 1_000))
+    for number in (0, 1):
+        rig.feed(EnlistAsked(RequestId(101 + number), ID, TAG, number, ParticipantName(f"set:s{number}")))
+    rig.participants.ends = {0: says, 1: Completion.HEURISTICALLY_COMMITTED}
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    assert not rig.log.participants and not rig.log.decisions
+    (told,) = [note.details for note in rig.notes if note.event == "hazard"]
+    assert "participant=set:s1" in told
+    kept = rig.log.heuristics[ID]
+    assert kept.hazards == ((ParticipantName("set:s1"), "heuristically committed"),)
+    assert (kept.verdict, kept.heuristic) == (Verdict.ABORT, status)
+    assert kept.is_known is (ID in rig.log.outcomes) is (state is A)
+    asked = rig.outcome()
+    rig.run()
+    assert rig.state(asked) is state
+
+
+def test_whoever_waits_for_a_time_out_hears_what_operators_did_beside_a_commit_in_one_phase() -> None:
+    rig = Rig()
+    begin_and_enlist(rig, 2)
+    rig.participants.ends = {0: Completion.COMMITTED, 1: Completion.UNREACHABLE}
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    asked = rig.rollback()
+    rig.participants.ends[1] = Completion.HEURISTICALLY_COMMITTED
+    rig.pass_time(LIMITS.retry_ms_max + 100)
+    hazards = ((names(2)[1], "heuristically committed"),)
+    assert rig.answers[asked] == OutcomeAnswer(asked, State.NOT_KNOWN, hazards, (), XaStatus.HEURCOM)
+
+
 def test_whoever_waits_for_a_time_out_hears_nothing_of_what_was_committed_in_one_phase_elsewhere() -> None:
     rig = Rig()
     begin_and_enlist(rig, 2)
