@@ -1,8 +1,10 @@
 """`rebuild-map`: asks all disks, decides by `map_rebuilding`, fences, and gives the cluster a map again (DESIGN R1).
 
-Law: nothing is written while a set that needs an entry cannot get one. What is written first does nothing by itself: fences stop
-who might still write, and names are taken before any set starts that could give them to another. Entries and the new generation
-come last, by compare with what was read; so a run that ends in the middle is simply run again.
+Law: disks are compared with etcd as it is when all of them were asked: that may take minutes, and they come to know more
+meanwhile; but who leads, and in which epoch, was the same before. Nothing is written while a set that needs an entry cannot get
+one. What is written first does nothing by itself: fences stop who might still write, and names are taken before any set starts
+that could give them to another. Entries and the new generation come last, by compare with what was read; so a run that ends in
+the middle is simply run again.
 """
 
 import asyncio
@@ -45,6 +47,8 @@ LED_SECONDS = 10.0
 """How long the command waits to see the rebuilt sets led; a promotion takes a few tenths of a second."""
 LEASE_MARGIN_SECONDS = 1.0
 ROUNDS_MAX = 5
+LOOKS_MAX = 3
+"""While etcd changes under them: a survey takes a moment, unless a broker hangs."""
 _POLL_SECONDS = 0.05
 
 _Surveys = dict[BrokerId, store_pb2.SurveyResponse]
@@ -126,10 +130,19 @@ class MapRebuild:
     async def _look(
         self, without: Collection[BrokerId]
     ) -> tuple[ClusterView, _Surveys, list[BrokerId], list[SetPlan]]:
-        """(what etcd knows, what the disks say, brokers that could not be asked, what follows from that)."""
+        """(what etcd knows, what the disks say, brokers that could not be asked, what follows from that). Raises `Rejected`
+        (ILLEGAL_STATE) where etcd does not stay as it is for as long as that takes.
+        """
         known = await self._read_etcd()
-        surveys, silent = await self._survey_all(known.members, with_names=True, fences=())
-        return known, surveys, silent, self._plan(known, surveys, without)
+        for _ in range(LOOKS_MAX):
+            before = known
+            surveys, silent = await self._survey_all(before.members, with_names=True, fences=())
+            known = await self._read_etcd()
+            if _goes_on_from(known, before):
+                return known, surveys, silent, self._plan(known, surveys, without)
+        raise Rejected(
+            ErrorCode.ILLEGAL_STATE, "etcd has changed while the disks were looked at: run it again"
+        )
 
     async def _read_etcd(self) -> ClusterView:
         """etcd as it is now; this process's own view may lag."""
@@ -179,16 +192,7 @@ class MapRebuild:
                 found.setdefault(SetName(one.set.resource_set), []).append(disk_found(broker, one))
         plans = []
         for set_name in sorted(found):
-            view = known.sets.get(set_name)
-            etcd = EtcdKnows(
-                known.set_map(set_name),
-                view.map_revision if view is not None else 0,
-                view is not None and view.lease_holder is not None,
-                known.lineage,
-                known.etcd_revision,
-                known.stamps,
-                known.is_set_back,
-            )
+            etcd = _etcd_knows(known, set_name)
             plan = plan_set(set_name, etcd, found[set_name], surveys.keys(), without, self._process)
             if plan is not None:
                 plans.append(plan)
@@ -294,6 +298,28 @@ class MapRebuild:
             if all(view is not None and view.lease_holder is not None for view in views):
                 return
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def _etcd_knows(known: ClusterView, set_name: SetName) -> EtcdKnows:
+    """What etcd says of one set."""
+    view = known.sets.get(set_name)
+    return EtcdKnows(
+        known.set_map(set_name),
+        view.map_revision if view is not None else 0,
+        view is not None and view.lease_holder is not None,
+        known.lineage,
+        known.etcd_revision,
+        known.stamps,
+        known.is_set_back,
+    )
+
+
+def _goes_on_from(known: ClusterView, before: ClusterView) -> bool:
+    """Whether what disks have said in between may be compared with the later of the two; all that are known now were asked."""
+    set_names = known.sets.keys() | before.sets.keys()
+    return known.members.keys() <= before.members.keys() and all(
+        _etcd_knows(known, set_name).goes_on_from(_etcd_knows(before, set_name)) for set_name in set_names
+    )
 
 
 def _is_generation(keys: Keys, generation: bytes) -> Compare:

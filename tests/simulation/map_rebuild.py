@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SURVEY_US = 1 * SECOND
+LOOKS_MAX = 3
 _WHO = Incarnation("operator")
 _HOST = "operators"
 _Surveys = dict[tuple[BrokerId, SetName], SetSurveyed]
@@ -49,17 +50,18 @@ class MapRebuild:
         """Yields microseconds to wait; afterwards the new generation is begun, or everything is as it was. `without`: whose disks
         are given up.
         """
-        world = self.world
-        if not world.etcd.is_up:
-            return
+        world, self.to_stop = self.world, []
         found = yield from self._look(without)
-        if any(plan.is_lead_doubtful for plan in found.plans):
+        if found is not None and any(plan.is_lead_doubtful for plan in found.plans):
             yield (world.lease_settings.lease_seconds + 1) * SECOND
             found = yield from self._look(without)
+        if found is None:
+            return
         known, surveys, plans = found
         for plan in plans:
             world.trace(plan.set_name, f"map rebuilding: {plan.verdict.value} {plan.problem}")
-        entries = [known[plan.set_name].set_map for plan in plans if plan.problem and plan.is_lead_doubtful]
+        doubtful = [plan for plan in plans if plan.problem and plan.is_lead_doubtful and not plan.unheard]
+        entries = [known[plan.set_name].set_map for plan in doubtful]
         self.to_stop = [entry.primary for entry in entries if entry is not None]
         if any(plan.verdict is Verdict.STUCK for plan in plans):
             return
@@ -84,13 +86,22 @@ class MapRebuild:
         world.branches.reach("map rebuilt" if rebuilt else "map rebuilt where all sets are led")
         self._write(rebuilt, generation)
 
-    def _look(self, without: Collection[BrokerId]) -> Generator[int, None, _Found]:
+    def _look(self, without: Collection[BrokerId]) -> Generator[int, None, _Found | None]:
+        """None: etcd is out of reach, or does not stay as it is."""
         world, plans = self.world, list[SetPlan]()
-        running = [broker for broker, process in sorted(world.brokers.items()) if process.is_alive]
-        known = {set_name: _etcd_knows(world, set_name) for set_name in world.set_names}
-        surveys: _Surveys = {}
-        self._survey(running, world.set_names, {}, surveys)
-        yield SURVEY_US
+        for _ in range(LOOKS_MAX):
+            if not world.etcd.is_up:
+                return None
+            before = {set_name: _etcd_knows(world, set_name) for set_name in world.set_names}
+            running = [broker for broker, process in sorted(world.brokers.items()) if process.is_alive]
+            surveys: _Surveys = {}
+            self._survey(running, world.set_names, {}, surveys)
+            yield SURVEY_US
+            known = {set_name: _etcd_knows(world, set_name) for set_name in world.set_names}
+            if world.etcd.is_up and all(known[name].goes_on_from(before[name]) for name in known):
+                break
+        else:
+            return None
         # A broker answers for all of its disk, or not at all.
         reached = [broker for broker in running if all((broker, name) in surveys for name in known)]
         for set_name in world.set_names:

@@ -7,7 +7,8 @@ one's does are named, the others come back as learners. So does a disk on which 
 says of it; where it has more than all others, an operator chooses. Epochs of which only a disk knew that is left out are never
 given again. Where an etcd that was set back let one begin twice, or a disk knows that more was acknowledged than the log has that
 would go on, or has more that may have been, of which such an etcd knew nothing, an operator says which of the two goes; also
-where that is led.
+where that is led. In the new generation no disk tells that any more: so where etcd was set back, the disk of every configured
+broker is asked or given up for a set that is left alone, too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.epoch_table import EpochStarts, LogOutline, Reigns, agreement, rival_epoch
+from lockstep.core.epoch_table import (
+    UNKNOWN_REIGN,
+    EpochStarts,
+    LogOutline,
+    Reigns,
+    agreement,
+    reign_of,
+    rival_epoch,
+)
 from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
 from lockstep.core.stamps import NO_STAMPS, Stamp, Stamps
@@ -90,7 +99,9 @@ class DiskFound:
 
 @dataclass(frozen=True, slots=True)
 class EtcdKnows:
-    """What etcd says of the set now."""
+    """What etcd says of the set, read when the disks had said what they have: what one remembers and is not there was lost, and
+    did not come in between.
+    """
 
     set_map: SetMap | None
     revision: int
@@ -101,6 +112,20 @@ class EtcdKnows:
     stamps: Stamps = NO_STAMPS
     is_set_back: bool = False
     """It says so of itself: nothing that nobody leads is as it should be."""
+
+    def goes_on_from(self, before: "EtcdKnows") -> bool:
+        """Whether what the disks have said since etcd was read `before` may be compared with this: whoever leads now led when its
+        disk was asked, and in between nobody has begun an epoch, or set etcd back, or given it another generation.
+        """
+        if self.etcd_revision < before.etcd_revision or self.stamps.lacks(before.stamps.newest):
+            return False
+        return self._reign == before._reign
+
+    @property
+    def _reign(self) -> tuple[object, ...]:
+        entry = self.set_map
+        led = (entry.epoch, entry.primary_incarnation) if entry is not None else None
+        return led, self.is_led, self.lineage, self.is_set_back
 
 
 class Verdict(Enum):
@@ -149,10 +174,12 @@ def plan_set(
     """
     disks = tuple(sorted((disk for disk in found if disk.is_used), key=lambda disk: disk.broker))
     if etcd.is_led:
-        return _led(set_name, etcd, disks, without)
+        return _led(set_name, etcd, disks, reached, without)
     if not disks and etcd.set_map is None:
         return None
     if etcd.set_map is not None and not any(_is_ahead(disk, etcd, etcd.set_map) for disk in disks):
+        if away := _away(etcd, disks, reached, without):
+            return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=_not_found(away), unheard=away)
         is_heard = not etcd.set_map.epoch or any(etcd.set_map.names_disk(disk.disk) for disk in disks)
         return SetPlan(set_name, Verdict.CURRENT if is_heard else Verdict.UNHEARD, disks=disks)
     last = EPOCH_MAX - EPOCHS_LEFT_FREE
@@ -167,16 +194,12 @@ def plan_set(
         problem = "no disk remembers an entry of the map"
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem)
     whole = {disk.broker: disk.disk for disk in disks if not disk.trouble}
-    empty = set(reached) - {disk.broker for disk in disks}
     replaced = {member.broker for member in newest.in_sync if whole.get(member.broker) != member.disk}
-    heard = (whole.keys() | empty) - replaced
+    heard = _answered(disks, reached) - replaced
     unheard = tuple(broker for broker in sorted(newest.brokers) if broker not in heard)
     given_up = [broker for broker in unheard if broker not in without]
     if given_up:
-        names = ", ".join(given_up)
-        problem = (
-            f"no whole disk of {names} was found: bring it back, or give up what only it has (--without)"
-        )
+        problem = _not_found(given_up)
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
     rivals = _rivals([disk for disk in disks if disk.broker not in without])
     if rivals is not None:
@@ -214,11 +237,42 @@ def plan_set(
     return SetPlan(set_name, Verdict.REBUILT, entry, disks, unheard=unheard)
 
 
+def _answered(disks: Sequence[DiskFound], reached: Collection[BrokerId]) -> set[BrokerId]:
+    """Brokers of which it is known what they have of the set."""
+    empty = set(reached) - {disk.broker for disk in disks}
+    return empty | {disk.broker for disk in disks if not disk.trouble}
+
+
+def _away(
+    etcd: EtcdKnows,
+    disks: Sequence[DiskFound],
+    reached: Collection[BrokerId],
+    without: Collection[BrokerId],
+) -> tuple[BrokerId, ...]:
+    """Configured brokers that are not heard of and not given up, though this etcd was set back: what they know of that nobody
+    learns in a new generation.
+    """
+    if not etcd.is_set_back or etcd.set_map is None:
+        return ()
+    known = _answered(disks, reached) | set(without)
+    return tuple(broker for broker in sorted(etcd.set_map.brokers) if broker not in known)
+
+
+def _not_found(brokers: Sequence[BrokerId]) -> str:
+    names = ", ".join(brokers)
+    return f"no whole disk of {names} was found: bring it back, or give up what only it has (--without)"
+
+
 def _led(
-    set_name: SetName, etcd: EtcdKnows, disks: tuple[DiskFound, ...], without: Collection[BrokerId]
+    set_name: SetName,
+    etcd: EtcdKnows,
+    disks: tuple[DiskFound, ...],
+    reached: Collection[BrokerId],
+    without: Collection[BrokerId],
 ) -> SetPlan:
     """Who leads, as etcd says, does it by the last entry that any disk of its history remembers. By an older one a replica may be
-    in sync that lacks what was acknowledged since, and be promoted one day, in a generation in which nobody tells any more.
+    in sync that lacks what was acknowledged since, and be promoted one day, in a generation in which nobody tells any more. Where
+    etcd was set back all disks are asked before, and above all the one of whoever leads: with that the others are compared.
     """
     epoch = etcd.set_map.epoch if etcd.set_map is not None else Epoch(0)
     for disk in disks:
@@ -240,9 +294,19 @@ def _led(
         (disk for disk in disks if etcd.set_map is not None and disk.broker == etcd.set_map.primary), None
     )
     kept = [disk for disk in disks if disk.broker not in without]
-    problem = _known_alone(kept, leader, etcd) if leader is not None else ""
+    away = _away(etcd, disks, reached, without)
+    problem = ""
+    if away:
+        problem = _not_found(away)
+    elif leader is not None and not leader.trouble:
+        problem = _known_alone(kept, leader, etcd)
+    elif etcd.is_set_back and etcd.set_map is not None:
+        primary = etcd.set_map.primary
+        problem = f"no whole disk of {primary} was found, who leads: run it again when it is there, or stop {primary}"
     verdict = Verdict.STUCK if problem else Verdict.LED
-    return SetPlan(set_name, verdict, disks=disks, problem=problem, is_lead_doubtful=etcd.is_set_back)
+    return SetPlan(
+        set_name, verdict, disks=disks, problem=problem, is_lead_doubtful=etcd.is_set_back, unheard=away
+    )
 
 
 def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
@@ -300,18 +364,29 @@ def _known_alone(disks: Sequence[DiskFound], best: DiskFound, etcd: EtcdKnows) -
 
 
 def _has_gone_on_without(disk: DiskFound, best: DiskFound, etcd: EtcdKnows, agreed: LogIndex) -> bool:
-    """Whether the best one's log goes on behind `agreed` in an epoch that began in this etcd, which had forgotten what the disk
-    remembers: that it was in the set, or was to be. What it has behind that may have been acknowledged, and it may have been
-    gone before it heard so. Where a primary was deposed as ever, its successor's epoch began before etcd was set back: its disk
-    knows that epoch, or remembers nothing that etcd lacks, or etcd has forgotten the epoch, too.
+    """Whether the best one's log goes on behind `agreed`, or is about to, in an epoch that began in this etcd, which had
+    forgotten what the disk remembers. What the disk has behind that may have been acknowledged: it may have been gone before it
+    heard so, or heard that it was in the set. Where a primary was deposed as ever, its successor's epoch began before etcd was
+    set back: its disk knows that epoch, or remembers nothing that etcd lacks, or etcd has forgotten the epoch, too. That the
+    best one remembers more than etcd has says nothing of it: who has begun an epoch here may have lived through the loss.
     """
     entry = disk.remembered()
-    begun = next((epoch for epoch, first in best.epochs if first > agreed), None)
-    if entry is None or begun is None or begun <= entry.epoch or etcd.set_map is None:
+    if entry is None or etcd.set_map is None or best.last_epoch > etcd.set_map.epoch:
         return False
-    is_named = any(member.disk == disk.disk for member in (*entry.in_sync, *entry.learners))
-    is_of_this_etcd = best.last_epoch <= etcd.set_map.epoch and not _knows_more(best, etcd)
-    return is_named and is_of_this_etcd and _knows_more(disk, etcd)
+    begun = next((epoch for epoch, first in best.epochs if first > agreed), None)
+    if begun is None and etcd.is_led and best.last_epoch < etcd.set_map.epoch:
+        begun = etcd.set_map.epoch  # Whoever leads it has yet to write its first record.
+    if begun is None or (begun <= entry.epoch and _has_come_to(entry, best, etcd.set_map.epoch)):
+        return False
+    return _knows_more(disk, etcd)
+
+
+def _has_come_to(entry: SetMap, best: DiskFound, epoch: Epoch) -> bool:
+    """Whether the epoch of the entry that a disk remembers is one that the best one's log came to, and etcd, which is at `epoch`,
+    as far as can be told: no later one that etcd has forgotten, and none that has begun twice.
+    """
+    reign = dict(best.reigns).get(entry.epoch, UNKNOWN_REIGN)
+    return entry.epoch <= epoch and reign in (UNKNOWN_REIGN, reign_of(entry.primary_incarnation))
 
 
 def _longer_of_no_use(disks: Sequence[DiskFound], best: DiskFound, without: Collection[BrokerId]) -> str:

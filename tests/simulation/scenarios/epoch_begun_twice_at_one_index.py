@@ -5,8 +5,8 @@ back from the backup, and C is promoted: it begins epoch 2 at the very index at 
 has etcd say that it was set back. An operator takes C's disk for the set, and rebuilds the map, in which B's disk remembers
 nothing to be compared. (b) C leads the next epoch before B is there, which is above all that B has seen; the map is rebuilt as in
 (a). (c) The same, and B's disk remembers nothing of etcd but the entry, of an epoch that is over. By epochs and indexes all of
-B's log is C's. It is not, from where epoch 2 begins on. So the map is not rebuilt before an operator has given up what B has; and
-B gets C's.
+B's log is C's. It is not, from where epoch 2 begins on. So the map is not rebuilt before an operator has given up what B has,
+beside what A has, which is away; and B gets C's.
 """
 
 from collections.abc import Callable
@@ -71,10 +71,10 @@ def play(stage: Stage, case: str) -> None:
     if case != "the disk remembers nothing":
         stage.until(_is_told(stage), what="the word that it was set back")
         stage.run(1)
-        is_rebuilt = try_to_rebuild_map(stage, "00000003-generation")
+        is_rebuilt = try_to_rebuild_map(stage, "00000003-generation", A)
         stage.expect(not is_rebuilt, "nobody but an operator says that what B has goes")
         if not is_rebuilt:
-            rebuild_map(stage, "00000003-generation", B)
+            rebuild_map(stage, "00000003-generation", A, B)
     stage.mend(C, "c1")
     stage.revive(A)
     stage.whole(60)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.cluster_map import Keys, Member, SetMap
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.etcd import Entry
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
 from services.broker import map_rebuild
@@ -71,6 +73,60 @@ async def test_looking_alone_fences_nothing() -> None:
     disk = Disk()
     await rebuild(disk).survey_disk(pb.SurveyDiskRequest(with_names=True))
     assert disk.fenced == []
+
+
+KEYS = Keys("local")
+
+
+def etcd_at(revision: int, lease: str) -> ClusterView:
+    """etcd as it was read: the set of `LED` is led by who holds that lease, "" for nobody, in whose epoch 4."""
+    brokers = (BrokerId("B1"),)
+    entry = SetMap(
+        LED, Epoch(4), brokers[0], Incarnation("p1.0"), (), (), brokers, 1, 1, Incarnation("p1.0")
+    )
+    entries = [Entry(KEYS.set_map(LED), entry.encode(), 3, 3, 0)]
+    if lease:
+        entries.append(Entry(KEYS.set_lease(LED), lease.encode(), 3, 3, 0))
+    view = ClusterView(KEYS)
+    view.read_all(entries, revision)
+    return view
+
+
+@pytest.mark.parametrize(
+    ("readings", "looks"),
+    [
+        (((9, "p1.0"), (12, "p1.0")), 1),
+        (((9, "p1.0"), (12, ""), (12, "")), 2),
+        (((9, "p1.0"), (8, "p1.0"), (8, "p1.0")), 2),
+        (((9, "p1.0"), (10, ""), (11, "p1.0"), (12, "")), 0),
+    ],
+    ids=["it goes on", "a lease ends meanwhile", "it is set back meanwhile", "it does not stay as it is"],
+)
+async def test_disks_are_compared_with_etcd_as_it_is_behind_them_unless_a_reign_has_changed_meanwhile(
+    readings: tuple[tuple[int, str], ...], looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come to know more than was read before them."""
+    left = [etcd_at(*reading) for reading in readings]
+    surveyed_at: list[int] = []
+
+    async def read(_: object) -> ClusterView:
+        return left.pop(0)
+
+    async def survey(*_: object, **__: object) -> object:
+        surveyed_at.append(len(readings) - len(left))
+        return {}, []
+
+    monkeypatch.setattr(MapRebuild, "_read_etcd", read)
+    monkeypatch.setattr(MapRebuild, "_survey_all", survey)
+    looking = rebuild(Disk())._look(())
+    if not looks:
+        with pytest.raises(Rejected, match="etcd has changed while the disks were looked at"):
+            await looking
+        return
+    known, _, _, plans = await looking
+    assert known.etcd_revision == readings[-1][0] and not left
+    assert surveyed_at == list(range(1, looks + 1)), "etcd is read before the disks are asked and behind them"
+    assert [plan.verdict for plan in plans] == [Verdict.LED if readings[-1][1] else Verdict.UNHEARD]
 
 
 @pytest.mark.parametrize("is_rebuild", [True, False])

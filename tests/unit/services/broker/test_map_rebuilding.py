@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.epoch_table import EpochStarts
+from lockstep.core.epoch_table import EpochStarts, reign_of
 from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
 from lockstep.core.stamps import NO_STAMPS, Stamp
@@ -206,6 +206,15 @@ def test_set_of_which_no_disk_in_sync_was_heard_is_left_alone_and_told() -> None
     assert plan(etcd=never_served, reached=()).verdict is Verdict.CURRENT
 
 
+def test_set_of_which_nothing_was_heard_is_not_left_alone_where_etcd_was_set_back() -> None:
+    """In the new generation its disks would tell no more what they know of that."""
+    etcd = EtcdKnows(entry(in_sync=("B1", "B2")), 11, False, Lineage("old"), is_set_back=True)
+    found = plan(etcd=etcd, reached=("B3",))
+    assert found.verdict is Verdict.STUCK and "no whole disk of B1, B2 was found" in found.problem
+    assert found.unheard == ("B1", "B2")
+    assert plan(etcd=etcd, reached=("B3",), without=("B1", "B2")).verdict is Verdict.UNHEARD
+
+
 def test_rebuilt_entry_is_not_rebuilt_again() -> None:
     first = plan(disk("B1"), disk("B2"), disk("B3"))
     assert first.entry is not None
@@ -308,6 +317,29 @@ def test_what_is_in_the_snapshot_of_a_newcomer_was_acknowledged_if_the_map_named
     assert plan(replace(newcomer, snapshot_index=LogIndex(49)), *others).verdict is Verdict.REBUILT
 
 
+LOST = "p/2/20"
+"""A stamp that etcd had."""
+SET_BACK = EtcdKnows(
+    replace(entry(5), primary=BrokerId("B2")),
+    30,
+    True,
+    Lineage("old"),
+    90,
+    NO_STAMPS.stamped(Stamp("p", 1, 9)),
+    True,
+)
+"""B2 leads epoch 5 there."""
+FORGOTTEN = replace(told_log("B1", 90, 49), highest_epoch=Epoch(4), stamp=LOST)
+"""It was in the set in epoch 4, as that etcd does not know any more."""
+
+
+def gone_on(**changes: object) -> list[DiskFound]:
+    """B2 and B3, which have gone on in epoch 5 of that etcd without it."""
+    reign = reign_of(entry().primary_incarnation)
+    logs = [told_log(broker, 90, 50, LATER, reign) for broker in ("B2", "B3")]
+    return [replace(log, map_bytes=entry(5).encode(), **changes) for log in logs]  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("is_led", [True, False])
 @pytest.mark.parametrize(
     ("lost", "best", "is_asked"),
@@ -318,29 +350,27 @@ def test_what_is_in_the_snapshot_of_a_newcomer_was_acknowledged_if_the_map_named
             {},
             True,
         ),
-        # It has nothing more; it was not of the set; its entry knows the epoch; or it remembers nothing that etcd lacks.
+        # It had come into the set, and was gone before it was told that entry.
+        ({"map_bytes": entry(in_sync=("B2", "B3")).encode()}, {}, True),
+        # It has nothing more; its entry knows the epoch; or it remembers nothing that etcd lacks.
         ({"log_end": LogIndex(49)}, {}, False),
-        ({"map_bytes": entry(in_sync=("B2", "B3")).encode()}, {}, False),
         ({"map_bytes": entry(5).encode()}, {}, False),
         ({"stamp": "p/1/9"}, {}, False),
         ({"generation": "another"}, {}, False),
-        # etcd has forgotten that epoch, too; or the best disk was there.
+        # etcd has forgotten that epoch, too.
         ({}, {"epochs": (*COMMON[:1], (Epoch(6), LogIndex(51))), "last_epoch": Epoch(6)}, False),
-        ({}, {"stamp": "p/2/20"}, False),
+        # Whatever the best disk remembers: its broker lived through the loss, or etcd was set back once more.
+        ({}, {"stamp": LOST}, True),
+        ({}, {"stamp": "r/1/40"}, True),
+        ({}, {"etcd_revision": 91}, True),
     ],
 )
 def test_what_was_not_known_to_be_acknowledged_is_asked_for_where_etcd_had_forgotten_its_disk(
     lost: dict[str, object], best: dict[str, object], is_asked: bool, is_led: bool
 ) -> None:
     """It may have been gone before it heard so. Of a primary that was deposed as ever, nobody is asked."""
-    stamps = NO_STAMPS.stamped(Stamp("p", 1, 9))
-    known = EtcdKnows(replace(entry(5), primary=BrokerId("B2")), 30, is_led, Lineage("old"), 90, stamps, True)
-    gone = replace(told_log("B1", 90, 49), highest_epoch=Epoch(4), stamp="p/2/20")
-    gone = replace(gone, **lost)  # type: ignore[arg-type]
-    others = [
-        replace(told_log(broker, 90, 50, LATER), map_bytes=entry(5).encode(), **best)  # type: ignore[arg-type]
-        for broker in ("B2", "B3")
-    ]
+    known = replace(SET_BACK, is_led=is_led)
+    gone, others = replace(FORGOTTEN, **lost), gone_on(**best)  # type: ignore[arg-type]
     found = plan(gone, *others, etcd=known)
     goes_on = Verdict.LED if is_led else Verdict.REBUILT
     assert found.verdict is (Verdict.STUCK if is_asked else goes_on), found.problem
@@ -348,6 +378,89 @@ def test_what_was_not_known_to_be_acknowledged_is_asked_for_where_etcd_had_forgo
         assert found.problem.startswith("behind index 49 the disk of B1 has another log than that of B2")
         assert "up to index 90, and that may have been acknowledged: one of them " in found.problem
         assert plan(gone, *others, etcd=known, without=("B1",)).verdict is goes_on
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+@pytest.mark.parametrize(
+    ("epoch", "by", "is_asked"),
+    [(5, "B1.1", True), (7, "B1.1", True), (5, "B2.0", False)],
+    ids=["another of that number", "a later one that etcd has forgotten", "the very epoch"],
+)
+def test_an_epoch_of_another_primary_is_not_the_one_in_which_the_best_log_goes_on(
+    epoch: int, by: str, is_asked: bool, is_led: bool
+) -> None:
+    """B1 remembers an epoch of the etcd that is lost, in which nothing was written; B2 has begun its own 5, and 6."""
+    now = replace(entry(6), primary=BrokerId("B2"), primary_incarnation=Incarnation("B2.1"))
+    known = replace(SET_BACK, set_map=now, is_led=is_led)
+    told = replace(entry(epoch), primary_incarnation=Incarnation(by))
+    reigns = tuple(
+        (Epoch(number), reign_of(Incarnation(one))) for number, one in ((5, "B2.0"), (6, "B2.1"))
+    )
+    others = gone_on(
+        epochs=(*LATER, (Epoch(6), LogIndex(60))),
+        last_epoch=Epoch(6),
+        highest_epoch=Epoch(6),
+        reigns=reigns,
+        map_bytes=now.encode(),
+    )
+    found = plan(replace(FORGOTTEN, map_bytes=told.encode()), *others, etcd=known)
+    goes_on = Verdict.LED if is_led else Verdict.REBUILT
+    assert found.verdict is (Verdict.STUCK if is_asked else goes_on), found.problem
+
+
+@pytest.mark.parametrize("stamp", [LOST, "p/1/9"])
+def test_whoever_leads_and_has_yet_to_begin_its_epoch_is_about_to_go_on_without_it(stamp: str) -> None:
+    """It waits for a member, say. The one who remembers no more than etcd is a backup that was asked a moment later."""
+    disks = [told_log(broker, 60, 50) for broker in ("B2", "B3")]
+    found = plan(replace(FORGOTTEN, stamp=stamp), *disks, etcd=SET_BACK)
+    assert found.verdict is (Verdict.STUCK if stamp == LOST else Verdict.LED), found.problem
+    if stamp == LOST:
+        assert "behind index 60 the disk of B1 has another log than that of B2, up to index 90" in found.problem
+
+
+def test_where_etcd_was_set_back_every_disk_is_asked_or_given_up_beside_a_set_that_is_led() -> None:
+    """In the new generation none would tell what it knows of that."""
+    others = gone_on()
+    found = plan(*others, etcd=SET_BACK, reached=("B2", "B3"))
+    assert found.verdict is Verdict.STUCK and "no whole disk of B1 was found" in found.problem
+    assert (found.unheard, found.is_lead_doubtful) == (("B1",), True)
+    damaged = replace(FORGOTTEN, trouble="a hole")
+    assert plan(damaged, *others, etcd=SET_BACK).unheard == ("B1",)
+    assert plan(*others, etcd=SET_BACK).verdict is Verdict.LED, "B1 has nothing of the set"
+    assert plan(*others, etcd=SET_BACK, reached=("B2", "B3"), without=("B1",)).verdict is Verdict.LED
+    as_ever = replace(SET_BACK, is_set_back=False)
+    assert plan(*others, etcd=as_ever, reached=("B2", "B3")).verdict is Verdict.LED
+
+
+def test_where_etcd_was_set_back_nothing_is_compared_with_a_primary_whose_disk_was_not_asked() -> None:
+    backup = gone_on()[1]
+    for without in ((), ("B2",)):
+        found = plan(backup, etcd=SET_BACK, reached=("B1", "B3"), without=without)
+        assert found.verdict is Verdict.STUCK and "no whole disk of B2 was found" in found.problem
+    assert found.problem.endswith("who leads: run it again when it is there, or stop B2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        ({}, True),
+        ({"revision": 31, "etcd_revision": 91, "stamps": SET_BACK.stamps.stamped(Stamp("q", 1, 90))}, True),
+        ({"set_map": replace(entry(5), primary=BrokerId("B2"), in_sync=entry().in_sync[1:])}, True),
+        ({"set_map": replace(entry(6), primary=BrokerId("B2"))}, False),
+        ({"set_map": replace(entry(5), primary_incarnation=Incarnation("another"))}, False),
+        ({"set_map": None}, False),
+        ({"is_led": False}, False),
+        ({"lineage": Lineage("old").changed_to("new")}, False),
+        ({"is_set_back": False}, False),
+        ({"etcd_revision": 89}, False),
+        ({"stamps": NO_STAMPS}, False),
+    ],
+)
+def test_what_disks_say_compares_with_what_etcd_says_then_if_nothing_was_begun_since_it_was_read_before(
+    changes: dict[str, object], is_same: bool
+) -> None:
+    """An epoch that began meanwhile is in no log that was looked at; what is added, and who is in the set, changes nothing."""
+    assert replace(SET_BACK, **changes).goes_on_from(SET_BACK) is is_same  # type: ignore[arg-type]
 
 
 def test_an_entry_says_whether_an_epoch_may_have_begun_twice() -> None:
