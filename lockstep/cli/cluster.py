@@ -114,7 +114,8 @@ def rebuild_map(
     without: Annotated[
         list[str] | None,
         typer.Option(
-            "--without", help="Broker whose disk is given up: what only it has is lost. May be repeated."
+            "--without",
+            help="Broker whose disk is given up, or set:broker for that set alone: what only it has is lost. May be repeated.",
         ),
     ] = None,
     brokers: Brokers = DEFAULT_BROKERS,

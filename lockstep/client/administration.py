@@ -107,7 +107,8 @@ class Administration:
     async def rebuild_map(self, *, rebuild: bool, without: Sequence[str] = ()) -> pb.RebuildMapResponse:
         """DESIGN R1: a new map from what the disks remember; without `rebuild` only says what it would be.
 
-        `without`: brokers whose disks are given up. Raises `Rejected` when a set cannot be rebuilt: nothing is written then.
+        `without`: brokers whose disks are given up; `set:broker`: that of one set alone. Raises `Rejected` when a set cannot be
+        rebuilt: nothing is written then.
         """
         request = pb.RebuildMapRequest(rebuild=rebuild, without=without)
         call = self._directory.change if rebuild else self._directory.ask

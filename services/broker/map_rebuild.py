@@ -94,7 +94,7 @@ class MapRebuild:
 
     async def rebuild_map(self, request: pb.RebuildMapRequest) -> pb.RebuildMapResponse:
         """Raises `Rejected` (ILLEGAL_STATE) when a set cannot be rebuilt, or something changed meanwhile: no entry is written."""
-        without = {BrokerId(broker) for broker in request.without}
+        without = frozenset(request.without)
         known, surveys, silent, plans = await self._look(without)
         if request.rebuild and any(plan.is_lead_doubtful for plan in plans):
             # A lease that came back with etcd, and that nobody renews, has ended then.
@@ -128,7 +128,7 @@ class MapRebuild:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def _look(
-        self, without: Collection[BrokerId]
+        self, without: Collection[str]
     ) -> tuple[ClusterView, _Surveys, list[BrokerId], list[SetPlan]]:
         """(what etcd knows, what the disks say, brokers that could not be asked, what follows from that). Raises `Rejected`
         (ILLEGAL_STATE) where etcd does not stay as it is for as long as that takes.
@@ -185,7 +185,7 @@ class MapRebuild:
         # Another process may have the address by now.
         return answer.survey if answer.broker == broker else None
 
-    def _plan(self, known: ClusterView, surveys: _Surveys, without: Collection[BrokerId]) -> list[SetPlan]:
+    def _plan(self, known: ClusterView, surveys: _Surveys, without: Collection[str]) -> list[SetPlan]:
         found: dict[SetName, list[DiskFound]] = {name: [] for name in known.sets}
         for broker, survey in surveys.items():
             for one in survey.sets:
@@ -193,7 +193,8 @@ class MapRebuild:
         plans = []
         for set_name in sorted(found):
             etcd = _etcd_knows(known, set_name)
-            plan = plan_set(set_name, etcd, found[set_name], surveys.keys(), without, self._process)
+            given_up = _given_up(without, set_name)
+            plan = plan_set(set_name, etcd, found[set_name], surveys.keys(), given_up, self._process)
             if plan is not None:
                 plans.append(plan)
         return plans
@@ -201,13 +202,14 @@ class MapRebuild:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def _fence(
-        self, brokers: Collection[BrokerId], rebuilt: Sequence[SetPlan], without: Collection[BrokerId]
+        self, brokers: Collection[BrokerId], rebuilt: Sequence[SetPlan], without: Collection[str]
     ) -> None:
         """No primary of before can write to these disks any more; and none has since they were surveyed, also not to one that was
         not the longest then: it may be that now, with what was acknowledged meanwhile.
         """
         for plan in rebuilt:
             assert plan.entry is not None, "a set that is rebuilt has an entry"
+            given_up = _given_up(without, plan.set_name)
             holders = [disk.broker for disk in plan.disks if not disk.trouble and disk.broker in brokers]
             surveys, _ = await self._survey_all(
                 holders, with_names=False, fences=[(plan.set_name, plan.entry.epoch)]
@@ -219,7 +221,7 @@ class MapRebuild:
                 if one.set.resource_set == plan.set_name
             }
             for disk in plan.disks:
-                if disk.trouble or disk.broker in without:
+                if disk.trouble or disk.broker in given_up:
                     continue
                 again = now.get(disk.broker)
                 if again is None or _place(again) != _place(disk):
@@ -298,6 +300,13 @@ class MapRebuild:
             if all(view is not None and view.lease_holder is not None for view in views):
                 return
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def _given_up(without: Collection[str], set_name: SetName) -> set[BrokerId]:
+    """Whose disks of a set an operator gives up: each is a broker's name, or, for one set alone, that of the set before it, as in
+    `orders:B3`.
+    """
+    return {BrokerId(name.removeprefix(f"{set_name}:")) for name in without}
 
 
 def _etcd_knows(known: ClusterView, set_name: SetName) -> EtcdKnows:

@@ -739,7 +739,7 @@ class RebuildMapRequest(_message.Message):
     """False: nothing is written, the answer says what would be."""
     @_builtins.property
     def without(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Brokers whose disks are given up: what only they have is lost."""
+        """Brokers whose disks are given up: what only they have is lost. `set:broker`: of that set alone."""
 
     def __init__(
         self,

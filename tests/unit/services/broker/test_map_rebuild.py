@@ -81,9 +81,7 @@ KEYS = Keys("local")
 def etcd_at(revision: int, lease: str) -> ClusterView:
     """etcd as it was read: the set of `LED` is led by who holds that lease, "" for nobody, in whose epoch 4."""
     brokers = (BrokerId("B1"),)
-    entry = SetMap(
-        LED, Epoch(4), brokers[0], Incarnation("p1.0"), (), (), brokers, 1, 1, Incarnation("p1.0")
-    )
+    entry = SetMap(LED, Epoch(4), brokers[0], Incarnation("p1.0"), (), (), brokers, 1, 1, Incarnation("p1.0"))
     entries = [Entry(KEYS.set_map(LED), entry.encode(), 3, 3, 0)]
     if lease:
         entries.append(Entry(KEYS.set_lease(LED), lease.encode(), 3, 3, 0))
@@ -129,6 +127,21 @@ async def test_disks_are_compared_with_etcd_as_it_is_behind_them_unless_a_reign_
     assert [plan.verdict for plan in plans] == [Verdict.LED if readings[-1][1] else Verdict.UNHEARD]
 
 
+def test_a_disk_may_be_given_up_for_one_set_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up: dict[SetName, set[str]] = {}
+
+    def plan(set_name: SetName, *others: Any) -> None:
+        given_up[set_name] = set(others[3])
+
+    monkeypatch.setattr(map_rebuild, "plan_set", plan)
+    sets = [store_pb2.SurveyedSet(set=store_pb2.StoredSet(resource_set=name)) for name in (LED, UNLED)]
+    surveys = {BrokerId("B1"): store_pb2.SurveyResponse(sets=sets)}
+    rebuild(Disk())._plan(ClusterView(KEYS), surveys, ("B1", "unled:B2", "unknown:B3"))
+    assert all("B1" in names for names in given_up.values())
+    assert [name for name in (LED, UNLED) if "B2" in given_up[name]] == [UNLED]
+    assert not any("B3" in names for names in given_up.values())
+
+
 @pytest.mark.parametrize("is_rebuild", [True, False])
 async def test_a_lead_that_may_be_of_before_is_looked_at_again_when_its_lease_has_ended(
     is_rebuild: bool, monkeypatch: pytest.MonkeyPatch
@@ -162,6 +175,8 @@ async def test_a_broker_adds_what_it_has_found_of_its_disk_and_the_store_does_no
         ({"B1": 10}, (), True),
         ({"B1": 10, "B2": 11}, ("B2",), False),
         ({"B1": 10}, ("B2",), False),
+        ({"B1": 10, "B2": 11}, ("unled:B2",), False),
+        ({"B1": 10, "B2": 11}, ("led:B2",), True),
     ],
 )
 async def test_no_disk_that_counts_has_more_when_it_is_fenced_than_when_it_was_looked_at(
@@ -183,7 +198,7 @@ async def test_no_disk_that_counts_has_more_when_it_is_fenced_than_when_it_was_l
         return {broker: store_pb2.SurveyResponse(sets=[one]) for broker, one in sets.items()}, []
 
     monkeypatch.setattr(MapRebuild, "_survey_all", survey)
-    fencing = rebuild(Disk())._fence(entry.brokers, [plan], {BrokerId(broker) for broker in without})
+    fencing = rebuild(Disk())._fence(entry.brokers, [plan], without)
     if not is_refused:
         await fencing
         return

@@ -393,9 +393,7 @@ def test_an_epoch_of_another_primary_is_not_the_one_in_which_the_best_log_goes_o
     now = replace(entry(6), primary=BrokerId("B2"), primary_incarnation=Incarnation("B2.1"))
     known = replace(SET_BACK, set_map=now, is_led=is_led)
     told = replace(entry(epoch), primary_incarnation=Incarnation(by))
-    reigns = tuple(
-        (Epoch(number), reign_of(Incarnation(one))) for number, one in ((5, "B2.0"), (6, "B2.1"))
-    )
+    reigns = tuple((Epoch(number), reign_of(Incarnation(one))) for number, one in ((5, "B2.0"), (6, "B2.1")))
     others = gone_on(
         epochs=(*LATER, (Epoch(6), LogIndex(60))),
         last_epoch=Epoch(6),
