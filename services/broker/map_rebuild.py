@@ -36,6 +36,7 @@ from services.broker.core.map_rebuilding import (
     Verdict,
     directory_of,
     plan_set,
+    with_all_seen,
 )
 from services.broker.forwarding import Forwarding
 from services.broker.own_disk import SURVEY_SECONDS, OwnDisk
@@ -190,6 +191,7 @@ class MapRebuild:
         for broker, survey in surveys.items():
             for one in survey.sets:
                 found.setdefault(SetName(one.set.resource_set), []).append(disk_found(broker, one))
+        found = with_all_seen(found, known.lineage, known.etcd_revision, known.stamps)
         plans = []
         for set_name in sorted(found):
             etcd = _etcd_knows(known, set_name)

@@ -13,7 +13,15 @@ from lockstep.core.cluster_map import SetMap
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.lineage import Lineage
 from lockstep.core.stamps import Stamps
-from services.broker.core.map_rebuilding import DiskFound, EtcdKnows, SetPlan, Verdict, directory_of, plan_set
+from services.broker.core.map_rebuilding import (
+    DiskFound,
+    EtcdKnows,
+    SetPlan,
+    Verdict,
+    directory_of,
+    plan_set,
+    with_all_seen,
+)
 from services.store.core.requests import FenceSet, SetSurveyed, SurveySet
 from tests.simulation.loop import SECOND
 
@@ -104,9 +112,14 @@ class MapRebuild:
             return None
         # A broker answers for all of its disk, or not at all.
         reached = [broker for broker in running if all((broker, name) in surveys for name in known)]
+        found = {
+            set_name: [self._found(broker, set_name, surveys[broker, set_name]) for broker in reached]
+            for set_name in world.set_names
+        }
+        etcd = known[world.set_names[0]]
+        found = with_all_seen(found, etcd.lineage, etcd.etcd_revision, etcd.stamps)
         for set_name in world.set_names:
-            found = [self._found(broker, set_name, surveys[broker, set_name]) for broker in reached]
-            looked_at = partial(plan_set, set_name, known[set_name], found, reached)
+            looked_at = partial(plan_set, set_name, known[set_name], found[set_name], reached)
             plan = looked_at(without, _WHO)
             if plan is not None and plan.unheard and set(plan.unheard) <= set(reached):
                 # What was in their machines is lost for good: they are here with other disks.

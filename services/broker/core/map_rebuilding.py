@@ -12,7 +12,7 @@ broker is asked or given up for a set that is left alone, too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
@@ -64,6 +64,8 @@ class DiskFound:
     found_by_broker: str = ""
     """What its broker has found to be wrong with it, and the store does not know: what it has is known, and its broker will not
     stand with it; "": nothing."""
+    is_broker_ahead: bool = False
+    """A disk of its broker, of whichever set, remembers a revision or a stamp that etcd lacks (`with_all_seen`)."""
 
     @property
     def outline(self) -> LogOutline:
@@ -237,6 +239,21 @@ def plan_set(
     return SetPlan(set_name, Verdict.REBUILT, entry, disks, unheard=unheard)
 
 
+def with_all_seen(
+    found: Mapping[SetName, Sequence[DiskFound]], lineage: Lineage, etcd_revision: int, stamps: Stamps
+) -> dict[SetName, list[DiskFound]]:
+    """The same disks, with what their brokers have seen of etcd: of its revision and stamps a broker tells the stores of its sets
+    in turns, but each of them has the entry of its own set as that was then. (One that could not be told for a while, for its
+    disk is full, say, has an older one, and may be asked for without need.)
+    """
+    etcd = EtcdKnows(None, 0, False, lineage, etcd_revision, stamps)
+    ahead = {disk.broker for disks in found.values() for disk in disks if _has_seen_more(disk, etcd)}
+    return {
+        set_name: [replace(disk, is_broker_ahead=disk.broker in ahead) for disk in disks]
+        for set_name, disks in found.items()
+    }
+
+
 def _answered(disks: Sequence[DiskFound], reached: Collection[BrokerId]) -> set[BrokerId]:
     """Brokers of which it is known what they have of the set."""
     empty = set(reached) - {disk.broker for disk in disks}
@@ -325,9 +342,15 @@ def _knows_more(disk: DiskFound, etcd: EtcdKnows) -> bool:
     """Whether it remembers what this etcd lacks, which has forgotten it."""
     if disk.generation not in etcd.lineage:
         return False
+    return disk.map_revision > etcd.revision or _has_seen_more(disk, etcd)
+
+
+def _has_seen_more(disk: DiskFound, etcd: EtcdKnows) -> bool:
+    """The same of etcd as a whole, whichever set's the disk is."""
+    if disk.generation not in etcd.lineage:
+        return False
     is_later = bool(etcd.etcd_revision) and disk.etcd_revision > etcd.etcd_revision
-    is_later = is_later or etcd.stamps.lacks(Stamp.decode(disk.stamp))
-    return disk.map_revision > etcd.revision or is_later
+    return is_later or etcd.stamps.lacks(Stamp.decode(disk.stamp))
 
 
 def _rivals(disks: Sequence[DiskFound]) -> tuple[BrokerId, BrokerId, Epoch] | None:
@@ -378,7 +401,7 @@ def _has_gone_on_without(disk: DiskFound, best: DiskFound, etcd: EtcdKnows, agre
         begun = etcd.set_map.epoch  # Whoever leads it has yet to write its first record.
     if begun is None or (begun <= entry.epoch and _has_come_to(entry, best, etcd.set_map.epoch)):
         return False
-    return _knows_more(disk, etcd)
+    return _knows_more(disk, etcd) or (disk.is_broker_ahead and disk.generation in etcd.lineage)
 
 
 def _has_come_to(entry: SetMap, best: DiskFound, epoch: Epoch) -> bool:

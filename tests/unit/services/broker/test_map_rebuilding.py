@@ -17,6 +17,7 @@ from services.broker.core.map_rebuilding import (
     Verdict,
     directory_of,
     plan_set,
+    with_all_seen,
 )
 from tests.unit.lockstep.core.test_cluster_map import NONSENSE
 
@@ -404,6 +405,32 @@ def test_an_epoch_of_another_primary_is_not_the_one_in_which_the_best_log_goes_o
     found = plan(replace(FORGOTTEN, map_bytes=told.encode()), *others, etcd=known)
     goes_on = Verdict.LED if is_led else Verdict.REBUILT
     assert found.verdict is (Verdict.STUCK if is_asked else goes_on), found.problem
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "is_asked"),
+    [
+        ({"stamp": LOST}, True),
+        ({"etcd_revision": 91}, True),
+        ({"stamp": "p/1/9"}, False),
+        ({"stamp": LOST, "broker": BrokerId("B3")}, False),
+        ({"stamp": LOST, "generation": "another"}, False),
+    ],
+)
+def test_what_a_broker_has_seen_of_etcd_counts_whichever_set_has_it_remembered(
+    elsewhere: dict[str, object], is_asked: bool
+) -> None:
+    """Its sets' stores are told that in turns."""
+    another = replace(FORGOTTEN, **({"stamp": ""} | elsewhere))  # type: ignore[arg-type]
+    found = {SET: [replace(FORGOTTEN, stamp=""), *gone_on()], SetName("payments"): [another]}
+    seen = with_all_seen(found, SET_BACK.lineage, SET_BACK.etcd_revision, SET_BACK.stamps)
+    verdict = plan(*seen[SET], etcd=SET_BACK).verdict
+    assert verdict is (Verdict.STUCK if is_asked else Verdict.LED)
+
+
+def test_a_disk_of_another_history_is_not_asked_for_because_its_broker_has_seen_more() -> None:
+    left = replace(FORGOTTEN, is_broker_ahead=True, stamp="", generation="another")
+    assert plan(left, *gone_on(), etcd=SET_BACK).verdict is Verdict.LED
 
 
 @pytest.mark.parametrize("stamp", [LOST, "p/1/9"])
