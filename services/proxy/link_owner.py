@@ -117,10 +117,6 @@ class LinkOwner:
         """It has something to publish, or outcomes to tell."""
         self._touched[link] = None
 
-    def untouched(self, link: Touched) -> None:
-        """It is gone."""
-        self._touched.pop(link, None)
-
     def flush_links(self) -> None:
         """Publishes and settles what came in this turn."""
         touched, self._touched = self._touched, {}

@@ -392,10 +392,9 @@ class Links:
             self._end_one(made, is_lost)
 
     def _end_one(self, made: ProxyLink, is_lost: bool) -> None:
-        if isinstance(made, CoordinatorLink):
-            # What came before belongs to its transactions, and is rolled back with them.
-            self._owner.flush_links()
-        self._owner.untouched(made)
+        # What its client said before on any link comes before that: a link that ends has what gathers be written, and an accept
+        # in it would overtake a transfer of what was made of it; a coordinator's rolls back what belongs to its transactions.
+        self._owner.flush_links()
         made.flush()
         if isinstance(made, OutgoingLink):
             self._room.forget(made)

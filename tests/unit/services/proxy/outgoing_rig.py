@@ -280,6 +280,11 @@ class Rig:
     def touched(self, link: OutgoingLink) -> None:
         """`exchange` flushes."""
 
+    def flush_links(self) -> None:
+        """There is no other."""
+        if self.link is not None:
+            self.link.flush()
+
     def tell(self, event: str, text: str) -> None:
         """Nobody reads the log."""
 
