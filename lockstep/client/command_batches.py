@@ -7,7 +7,8 @@ same target since, behind which it must not come. Whether anything came of that 
 Callers who do not know of each other hear then that they were refused together, and who has sent nothing since may try again.
 Nobody knows to how many queues a named exchange leads: few messages are joined there, until an answer has told that it may be
 more. That is known for a moment: queues are bound meanwhile. A batch that makes no command fails alone: what gathered behind it
-goes on, and its transaction lacks an operation, so that it cannot commit.
+goes on, and its transaction lacks an operation, so that it cannot commit. What one session holds is not settled in the name of
+the next, which may hold it for somebody else in the same epoch.
 """
 
 import asyncio
@@ -207,14 +208,18 @@ class CommandBatches:
             )
         if disposition == c.Disposition.REJECT and transaction is None and not self._in_order:
             return self._rejects.add(queue, epoch, positions)
-        key = ("settle", queue, epoch, disposition, transaction, excluded_consumer, annotations)
+        lost_sessions = self._session.lost_sessions
+        key = "settle", queue, epoch, disposition, transaction, excluded_consumer, annotations, lost_sessions
         if self._in_order:
             self._enter("settle" if transaction is None else transaction)
         batch = self._open.get(key)
         if batch is None:
-            batch = self._begin(
-                key,
-                lambda parts: c.SettleCommand(
+
+            def make(parts: list[_Part]) -> c.AnyCommand:
+                if transaction is None and self._session.lost_sessions != lost_sessions:
+                    text = f"deliveries of queue {queue!r} from epoch {epoch} are void: their session is lost"
+                    raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=queue)
+                return c.SettleCommand(
                     0,
                     queue,
                     epoch,
@@ -224,10 +229,9 @@ class CommandBatches:
                     0,
                     excluded_consumer,
                     annotations,
-                ),
-                None,
-                transaction,
-            )
+                )
+
+            batch = self._begin(key, make, None, transaction)
         return self._add(key, batch, positions, 8 * len(positions))
 
     def _enter(self, kind: Hashable) -> None:
@@ -331,7 +335,9 @@ class CommandBatches:
         except Exception as error:  # Arguments of any kind raise anything.
             if batch.transaction is not None:
                 self.leave_out(batch.transaction)
-            _fail(batch, Rejected(ErrorCode.INVALID_ARGUMENT, f"it cannot be said: {error}"), Rejected)
+            if not isinstance(error, Rejected):
+                error = Rejected(ErrorCode.INVALID_ARGUMENT, f"it cannot be said: {error}")
+            _fail(batch, error, Rejected)
             return None
 
     def _enter_under_way(self, batch: _Batch) -> None:

@@ -14,6 +14,7 @@ from lockstep.client.command_batches import (
     FAN_OUTS_KEPT,
     MESSAGE_QUEUES_MAX,
     CommandBatches,
+    Confirmation,
 )
 from lockstep.client.command_window import MESSAGE_BYTES
 from lockstep.core import commands as c
@@ -31,6 +32,7 @@ class Writing:
 
     before_write: Callable[[], None]
     gathered_bytes = 0
+    lost_sessions = 0
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -364,6 +366,26 @@ async def test_what_gathers_counts_though_it_has_no_content() -> None:
     assert session.gathered_bytes == 4 * MESSAGE_BYTES + 1
     assert made.flush_but_last_publish(TX) is not None
     assert session.gathered_bytes == 0
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_what_is_settled_is_said_in_the_name_of_no_later_session(in_order: bool) -> None:
+    session, made = batches(in_order=in_order)
+
+    def settle(position: int, transaction: Any = None) -> Confirmation:
+        positions = [QueuePosition(position)]
+        return made.settle("q", Epoch(1), positions, c.Disposition.ACCEPT, transaction)
+
+    of_the_lost, in_a_transaction = settle(1), settle(2, TX)
+    session.lost_sessions += 1
+    of_the_next = settle(3)
+    made.flush()
+    error = of_the_lost.exception()
+    assert isinstance(error, Rejected) and error.code is ErrorCode.STALE_DELIVERY
+    assert error.details["queue"] == "q"
+    settled = [one.positions for one in session.submitted if isinstance(one, c.SettleCommand)]
+    assert sorted(settled) == [(2,), (3,)], "its set refuses what is of a transaction that has ended"
+    assert not in_a_transaction.done() and not of_the_next.done()
 
 
 class _OnceOnly(list[c.OutgoingMessage]):

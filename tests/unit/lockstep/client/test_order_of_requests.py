@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.client import Client, Session
 from lockstep.client import session_events as e
+from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Consumer, Message
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.set_session import SetSession
@@ -15,7 +16,7 @@ from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import Bench, publish
 
@@ -308,3 +309,54 @@ def test_credit_waits_for_no_command() -> None:
     bench.core.grant(1, 5)
     bench.feed(e.Turn())
     assert said(bench) == ["GrantCredit"]
+
+
+class AtOnce:
+    """A consumer that says at once what becomes of what it gets, as proxies do for links without unsettled deliveries."""
+
+    def __init__(self, disposition: int) -> None:
+        self.batches: CommandBatches | None = None
+        self.confirmations: list[Confirmation] = []
+        self._disposition = disposition
+
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[sm.DeliveredMessage, ...]) -> None:
+        assert self.batches is not None
+        positions = [message.position for message in messages]
+        self.confirmations.append(self.batches.settle(queue, epoch, positions, self._disposition, None))
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None: ...
+
+    def drained(self) -> None: ...
+
+    def stop(self, code: ErrorCode, message: str) -> None: ...
+
+
+@pytest.mark.parametrize("disposition", [c.Disposition.ACCEPT, c.Disposition.RELEASE])
+async def test_what_is_settled_while_the_loss_of_its_session_is_told_is_said_in_no_others_name(
+    broker: FakeBroker, client: Client, disposition: int
+) -> None:
+    """The next one may hold the message, of the same epoch, for somebody else."""
+    port = AtOnce(disposition)
+    async with client.session(in_order=False) as session:
+        opened, port.batches = await session.of_target("", "a")
+        number = opened.consume(port, "a", 10, is_exclusive=False)
+        await heard(broker, rq.OpenConsumer)
+        await eventually(lambda: opened.is_attached)
+        head = opened.core.epoch, LogIndex(1)
+        message = sm.DeliveredMessage(QueuePosition(1), b"", b"", 0, 0, True)
+        opened._hear(
+            e.Received(
+                opened.core.line.stream,
+                (
+                    sm.Deliveries(*head, number, "a", (message,)),
+                    sm.SessionEnded(*head, ErrorCode.UNKNOWN_SESSION, "it is over"),
+                ),
+            )
+        )
+        assert opened.lost_sessions == 1
+        await session.publish("a", b"in the next")
+        told = await heard(broker, c.PublishCommand)
+        assert not any(isinstance(one, c.SettleCommand) for one in told)
+        (confirmation,) = port.confirmations
+        with pytest.raises(Rejected, match="their session is lost"):
+            await confirmation
