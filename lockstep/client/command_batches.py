@@ -12,6 +12,7 @@ the next, which may hold it for somebody else in the same epoch.
 """
 
 import asyncio
+from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,8 +43,12 @@ _REFUSED_PART = 8
 """What was too much together is joined in so many parts from then on: selectors of its bindings may take long."""
 FAN_OUT_SECONDS = 1.0
 """What an answer has told is good for so long, from the last one on."""
+REFUSED_SECONDS = 60.0
+"""That much was refused together is good for longer: to learn it once more is to refuse what each would have been taken alone."""
 REFUSED_KEPT_MAX = 16
 """Batches for one target that were refused together, and wait for what was sent behind them."""
+REFUSED_PARTS_MAX = 1_000
+"""Callers' parts in all such batches of all targets: they may have to be tried one by one in one step."""
 FAN_OUTS_KEPT = 10_000
 """Exchanges and keys of which it is known to how many queues they lead."""
 
@@ -85,6 +90,8 @@ class _FanOut:
     """Never more: it is less where more were refused together."""
     until: float = 0.0
     """On the loop's clock."""
+    refused_until: float = 0.0
+    """`most` is good for so long, if not longer by what was answered since."""
 
 
 @dataclass(slots=True)
@@ -99,6 +106,13 @@ class _Batch:
     """Messages with which it is complete."""
     count: int = 0
     size: int = 0
+    number: int = 0
+    """In the order in which publishes are submitted."""
+
+    @property
+    def bytes(self) -> int:
+        """What its messages or positions take in memory."""
+        return self.size + MESSAGE_BYTES * self.count
 
     @property
     def line(self) -> tuple[str, str] | None:
@@ -134,8 +148,13 @@ class CommandBatches:
         self.not_found = not_found
         self._under_way: dict[tuple[str, str], _Batch] = {}
         """The last publish to each queue or named exchange, whatever its key there, that is not answered."""
+        self._submitted = 0
+        """Publishes."""
         self._refused_together: dict[tuple[str, str], list[tuple[_Batch, Rejected]]] = {}
-        """Refused together, by lines: to be tried apart if nothing happens of what was sent behind them."""
+        """Refused together, by lines and in their order: to be tried apart if nothing happens of what was sent behind them."""
+        self._refused_parts = 0
+        """Of all of these."""
+        self._refused_bytes = 0
         self._fan_outs: dict[tuple[str, str], _FanOut] = {}
         """Of named exchanges and keys, by what was answered last."""
         self._last_keys: dict[str, Hashable] = {}
@@ -280,7 +299,7 @@ class CommandBatches:
 
     def _flush_batches(self) -> None:
         batches, self._batches = self._batches, []
-        self._session.gathered_bytes = 0
+        self._session.gathered_bytes = self._refused_bytes
         self._open.clear()
         self._kind = None
         if not self._in_order:
@@ -310,7 +329,7 @@ class CommandBatches:
             self.flush()
             return None
         self._batches.pop()
-        self._session.gathered_bytes -= batch.size + MESSAGE_BYTES * batch.count
+        self._session.gathered_bytes -= batch.bytes
         self._open.clear()
         self.flush()
         command = self._made(batch)
@@ -342,6 +361,8 @@ class CommandBatches:
 
     def _enter_under_way(self, batch: _Batch) -> None:
         if (line := batch.line) is not None:
+            self._submitted += 1
+            batch.number = self._submitted
             self._under_way[line] = batch
 
     def _answered(self, batch: _Batch, answer: CommandAnswer) -> None:
@@ -372,10 +393,24 @@ class CommandBatches:
         elif answer.code is ErrorCode.QUEUE_FULL:
             self._fail_together(batch, answer)
         else:
-            refused = self._refused_together.setdefault(line, [])
-            refused.append((batch, answer))
-            if len(refused) > REFUSED_KEPT_MAX:
-                self._fail_together(*refused.pop(0))
+            self._keep_refused(line, batch, answer)
+
+    def _keep_refused(self, line: tuple[str, str], batch: _Batch, refusal: Rejected) -> None:
+        refused = self._refused_together.setdefault(line, [])
+        insort(refused, (batch, refusal), key=_number_of)
+        self._count_refused(batch, 1)
+        while len(refused) > REFUSED_KEPT_MAX or (refused and self._refused_parts > REFUSED_PARTS_MAX):
+            oldest, its_refusal = refused.pop(0)
+            self._count_refused(oldest, -1)
+            self._fail_together(oldest, its_refusal)
+        if not refused:
+            del self._refused_together[line]
+
+    def _count_refused(self, batch: _Batch, sign: int) -> None:
+        """It waits, or does not any more. Whoever asks for room waits for it as for what gathers."""
+        self._refused_parts += sign * len(batch.parts)
+        self._refused_bytes += sign * batch.bytes
+        self._session.gathered_bytes += sign * batch.bytes
 
     def _end_refused(
         self, line: tuple[str, str], behind: _Batch, answer: CommandAnswer, is_last: bool
@@ -386,7 +421,12 @@ class CommandBatches:
         is_refused = isinstance(answer, Rejected) and behind.transaction is None
         if is_refused and not is_last:
             return
-        for batch, refusal in self._refused_together.pop(line):
+        refused = self._refused_together.pop(line)
+        if later := [each for each in refused if _number_of(each) > behind.number]:
+            # That was refused before what is in front of it was answered.
+            self._refused_together[line] = later
+        for batch, refusal in refused[: len(refused) - len(later)]:
+            self._count_refused(batch, -1)
             if is_refused:
                 self._submit_parts(batch)
             else:
@@ -404,7 +444,7 @@ class CommandBatches:
         if isinstance(answer, Done) and count:
             now = self._session.loop.time()
             fan_out = self._fan_outs.get(target)
-            if fan_out is None or fan_out.until <= now:
+            if fan_out is None or max(fan_out.until, fan_out.refused_until) <= now:
                 fan_out = self._begin_fan_out(target)
             most = COMMAND_PLACES_MAX * count // (2 * _GROWTH * max(answer.value, count))
             fan_out.together = min(max(most, _TOGETHER_MIN), fan_out.most)
@@ -412,7 +452,8 @@ class CommandBatches:
         elif isinstance(answer, Rejected) and answer.code is ErrorCode.TOO_LARGE and count > 1:
             fan_out = self._begin_fan_out(target)
             fan_out.most = max(count // _REFUSED_PART, _TOGETHER_MIN)
-            fan_out.until = self._session.loop.time() + FAN_OUT_SECONDS
+            now = self._session.loop.time()
+            fan_out.until, fan_out.refused_until = now + FAN_OUT_SECONDS, now + REFUSED_SECONDS
 
     def _begin_fan_out(self, target: tuple[str, str]) -> _FanOut:
         """Nothing is known of it; more is learned at once."""
@@ -420,6 +461,10 @@ class CommandBatches:
             self._fan_outs.clear()
         fan_out = self._fan_outs[target] = _FanOut()
         return fan_out
+
+
+def _number_of(refused: tuple[_Batch, Rejected]) -> int:
+    return refused[0].number
 
 
 def _fail(batch: _Batch, error: Rejected | InDoubt, kind: type[Rejected | InDoubt]) -> None:

@@ -231,14 +231,27 @@ async def test_what_was_refused_together_is_not_joined_again_though_few_queues_g
         assert max(publish_to_topic(made, session, 2000)) == 125
 
 
-async def test_what_was_refused_together_is_joined_again_behind_a_pause(
+async def test_what_was_refused_together_is_not_joined_again_behind_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """All callers of a burst are refused by that, though each alone would be taken."""
     monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 0)
-    session, made = batches()
-    assert publish_to_topic(made, session, 50) == [50]
+    session, made = batches(in_order=False)
+    assert publish_to_topic(made, session, 1, 1000) == [1000]
     session.heard[-1](Rejected(ErrorCode.TOO_LARGE, "too many steps"))
-    monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 1)
+    monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 1000)
+    publish_to_topic(made, session, 1)
+    session.heard[-1](e.Done(1))
+    assert max(publish_to_topic(made, session, 2000)) == 125
+
+
+async def test_that_is_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 0)
+    monkeypatch.setattr("lockstep.client.command_batches.REFUSED_SECONDS", 0)
+    session, made = batches(in_order=False)
+    publish_to_topic(made, session, 1, 1000)
+    session.heard[-1](Rejected(ErrorCode.TOO_LARGE, "too many steps"))
+    monkeypatch.setattr("lockstep.client.command_batches.FAN_OUT_SECONDS", 1000)
     publish_to_topic(made, session, 1)
     session.heard[-1](e.Done(1))
     assert max(publish_to_topic(made, session, 2000)) == 1000

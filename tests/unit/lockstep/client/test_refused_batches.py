@@ -3,21 +3,33 @@
 import pytest
 
 from lockstep.client import session_events as e
-from lockstep.client.command_batches import REFUSED_KEPT_MAX, CommandBatches, Confirmation, RefusedTogether
+from lockstep.client.command_batches import (
+    REFUSED_KEPT_MAX,
+    REFUSED_PARTS_MAX,
+    BATCH_MESSAGES_MAX,
+    CommandBatches,
+    Confirmation,
+    RefusedTogether,
+)
+from lockstep.client.command_window import MESSAGE_BYTES
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from tests.unit.lockstep.client.test_command_batches import TX, Writing, batches, message, told
 
 FULL = Rejected(ErrorCode.QUEUE_FULL, "full")
 TOO_MUCH = Rejected(ErrorCode.TOO_LARGE, "too much at once")
+UNSAYABLE = Rejected(ErrorCode.INVALID_ARGUMENT, "it cannot be said")
+"""Told when it is to be written: what was submitted before may not be answered by then."""
 
 
-def burst(made: CommandBatches, count: int, callers: int = 2) -> list[list[Confirmation]]:
+def burst(
+    made: CommandBatches, count: int, callers: int = 2, exchange: str = "topics"
+) -> list[list[Confirmation]]:
     """So many batches under way, each of so many callers with a message each."""
     confirmations = []
     for batch in range(count):
         texts = [f"{batch}.{caller}" for caller in range(callers)]
-        confirmations.append([made.publish("topics", "k", [message(text)], None) for text in texts])
+        confirmations.append([made.publish(exchange, "k", [message(text)], None) for text in texts])
         made.flush()
     return confirmations
 
@@ -145,6 +157,69 @@ async def test_no_batch_waits_for_more_than_some_that_were_sent_behind_it() -> N
     assert [one[0].done() for one in confirmations] == [True] + [False] * (REFUSED_KEPT_MAX + 1)
     session.heard[REFUSED_KEPT_MAX + 1](TOO_MUCH)
     assert len(bodies(session, REFUSED_KEPT_MAX + 2)) == 2 * (REFUSED_KEPT_MAX + 1)
+
+
+async def test_what_is_tried_apart_is_not_so_much_in_one_step_however_many_callers_were_joined() -> None:
+    session, made = batches()
+    confirmations = burst(made, 4, BATCH_MESSAGES_MAX, exchange="")
+    for each in range(3):
+        session.heard[each](TOO_MUCH)
+    assert REFUSED_PARTS_MAX == BATCH_MESSAGES_MAX
+    assert [one[0].done() for one in confirmations] == [True, True, False, False]
+    session.heard[3](TOO_MUCH)
+    assert len(session.submitted) == 4 + REFUSED_PARTS_MAX + BATCH_MESSAGES_MAX
+
+
+async def test_what_waits_for_one_target_leaves_less_to_others() -> None:
+    session, made = batches()
+    first = [
+        *burst(made, 2, BATCH_MESSAGES_MAX, exchange=""),
+        *burst(made, 2, exchange="other"),
+    ]
+    session.heard[0](TOO_MUCH)
+    session.heard[2](TOO_MUCH)
+    assert [one[0].done() for one in first] == [False, False, True, False]
+    session.heard[1](e.Done(1))
+    second = burst(made, 2, exchange="other")
+    session.heard[3](TOO_MUCH)
+    session.heard[4](TOO_MUCH)
+    assert [one[0].done() for one in second] == [False, False]
+
+
+@pytest.mark.parametrize("behind", [e.Done(1), TOO_MUCH])
+async def test_what_waits_counts_as_what_gathers(behind: e.CommandAnswer) -> None:
+    session, made = batches()
+    burst(made, 2)
+    session.heard[0](TOO_MUCH)
+    waiting = 2 * (MESSAGE_BYTES + len("0.0"))
+    assert session.gathered_bytes == waiting
+    made.publish("", "a", [message("x")], None)
+    made.flush()
+    assert session.gathered_bytes == waiting
+    session.heard[1](behind)
+    assert session.gathered_bytes == 0
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_what_was_sent_in_front_of_it_is_nothing_that_it_must_not_come_behind(in_order: bool) -> None:
+    session, made = batches(in_order=in_order)
+    confirmations = burst(made, 3)
+    session.heard[1](UNSAYABLE)
+    session.heard[0](e.Done(2))
+    assert not any(each.done() for each in confirmations[1])
+    session.heard[2](TOO_MUCH)
+    assert bodies(session, 3) == [[b"1.0"], [b"1.1"], [b"2.0"], [b"2.1"]]
+    session.heard[3](e.Done(1))
+    assert errors(confirmations[1][:1]) == [None]
+
+
+async def test_what_is_tried_apart_keeps_its_order_whichever_was_refused_first() -> None:
+    session, made = batches()
+    burst(made, 3)
+    session.heard[1](UNSAYABLE)
+    session.heard[0](TOO_MUCH)
+    session.heard[2](TOO_MUCH)
+    assert bodies(session, 3) == [[b"0.0"], [b"0.1"], [b"1.0"], [b"1.1"], [b"2.0"], [b"2.1"]]
 
 
 async def test_a_refused_operation_says_nothing_of_the_others_of_its_transaction() -> None:
