@@ -62,10 +62,13 @@ class DeliveriesHeld:
         """Epochs of what is held of another one than the present one."""
 
     def openings(self) -> list[AnyRequest]:
-        """What opens the consumers again, with the credit that they still have, and drains them that were to be drained."""
+        """What opens the consumers again, with the credit that they still have."""
+        return [consumer.opening(number) for number, consumer in sorted(self.consumers.items())]
+
+    def drains(self) -> list[AnyRequest]:
+        """What drains those again that were to be drained: behind what was given back before."""
         requests: list[AnyRequest] = []
         for number, consumer in sorted(self.consumers.items()):
-            requests.append(consumer.opening(number))
             requests += [DrainConsumer(number)] * consumer.drains
         return requests
 

@@ -98,6 +98,8 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
     line.times.give_up_at = None
     line.times.heartbeat_at = now + line.heartbeat_ms
     line.requests.extend([(0, opening) for opening in line.held.openings()])
+    for drain in line.held.drains():
+        line.say(drain)
     line.questions.begin_stream()
     line.say_questions()
     effects.append(

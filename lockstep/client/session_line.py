@@ -140,7 +140,11 @@ class SessionLine:
     def take_due(self, messages: list[rq.ClientMessage], count_max: int) -> None:
         """Adds those to what is said now, which are so many messages at most."""
         while self.has_due and len(messages) < count_max:
-            messages.append(self.requests.popleft()[1])
+            request = self.requests.popleft()[1]
+            if self.questions.given_up and self.questions.is_unwanted(getattr(request, "request", 0)):
+                self.say_questions()
+            else:
+                messages.append(request)
 
     # --- finding the primary ---
 

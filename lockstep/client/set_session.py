@@ -530,9 +530,10 @@ class SetSession:
 
     def _end(self, code: ErrorCode, message: str) -> None:
         self.before_write()  # What gathers hears of it, for no write follows that would take it along.
-        for port in self._consumers.values():
-            port.stop(code, message or "the session is closed")
-        self._consumers.clear()
+        for number in list(self._consumers):
+            # Whoever hears of it may stop others.
+            if (port := self._consumers.pop(number, None)) is not None:
+                port.stop(code, message or "the session is closed")
         self._room_line.call_all()
         if not self._closed.done():
             self._closed.set_result(None)

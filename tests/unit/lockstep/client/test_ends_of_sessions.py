@@ -8,11 +8,14 @@ import pytest
 import lockstep
 from lockstep.client import Client, Rejected, Session, directory
 from lockstep.client import session as sessions
+from lockstep.client import session_events as e
 from lockstep.client.directory import Place
+from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition, SetName
+from lockstep.core.server_messages import DeliveredMessage
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.fake_primary import FakePrimary
 from tests.unit.lockstep.client.session_bench import bodies
@@ -64,6 +67,38 @@ async def test_what_gathers_as_its_session_is_given_up_is_answered(
     assert not settled.done()
     await port.close(0.0)
     assert isinstance(settled.exception() if settled.done() else None, Rejected)
+
+
+class Leaving:
+    """A consumer that stops itself, and another one, when it hears of the end, as links of proxies do."""
+
+    def __init__(self, session: SetSession) -> None:
+        self.told = 0
+        self.number = session.consume(self, "a", 0, is_exclusive=False)
+        self.other: Leaving = self
+        self._session = session
+
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None: ...
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None: ...
+
+    def drained(self) -> None: ...
+
+    def stop(self, code: ErrorCode, message: str) -> None:
+        self.told += 1
+        for each in self, self.other:
+            self._session.stop_consuming(each.number)
+
+
+async def test_all_consumers_hear_of_the_end_though_they_stop_when_they_do(client: Client) -> None:
+    async with client.session() as session:
+        opened, _ = await session.of_target("", "a")
+        ports = [Leaving(opened) for _ in range(4)]
+        ports[0].other = ports[1]
+        opened._perform_all([e.Closed(ErrorCode.NONE, "")])
+        assert [port.told for port in ports] == [1, 0, 1, 1]
+        async with asyncio.timeout(3):
+            await opened._closed
 
 
 async def test_who_hears_of_void_deliveries_may_raise(

@@ -10,6 +10,7 @@ from lockstep.client import Client, Session
 from lockstep.client import session_events as e
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Consumer, Message
+from lockstep.client.questions import QUESTIONS_SAID_MAX
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
@@ -93,6 +94,59 @@ def test_a_heartbeat_waits_for_no_command() -> None:
     assert said(bench)[:beats] == ["Heartbeat"] * beats and beats > 0
     assert said(bench)[beats + 1] == "CloseConsumer"
     assert bench.outcomes("a") == [e.CommandDone("a", 0)]
+
+
+def test_a_drain_comes_behind_what_was_given_back_on_a_new_stream_too() -> None:
+    bench = consuming()
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 7))
+    given_back = c.SettleCommand(0, "q", bench.core.epoch, (QueuePosition(7),), c.Disposition.RELEASE)
+    bench.submit("back", given_back)
+    bench.feed(e.Drain(1))
+    bench.lose()
+    bench.sent.clear()
+    bench.exchange()
+    assert said(bench) == ["SettleCommand", "DrainConsumer"]
+
+
+def waiting_to_ask(*tickets: str) -> Bench:
+    """Questions behind a command that was pushed back."""
+    bench = consuming(SessionSettings(push_back_ms=600, push_back_max_ms=600))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.primary.pushes_back = True
+    bench.submit("a", publish("a"))
+    bench.exchange()
+    bench.primary.pushes_back = False
+    for ticket in tickets:
+        bench.feed(e.Ask(ticket, rq.Browse(0, ticket, QueuePosition(0), 10)))
+    bench.sent.clear()
+    return bench
+
+
+def asked_at_last(bench: Bench) -> list[str]:
+    """The queues of all questions that are said once the command is done."""
+    for _ in range(8):
+        bench.wait(100)
+        bench.exchange()
+    assert bench.outcomes("a") == [e.CommandDone("a", 0)]
+    return [message.queue for message in bench.sent if isinstance(message, rq.Browse)]
+
+
+def test_a_question_that_was_given_up_while_it_waited_is_not_said() -> None:
+    """It may be more than a question: a fence ends what is undecided."""
+    bench = waiting_to_ask("first", "second")
+    bench.core.give_up("first")
+    assert asked_at_last(bench) == ["second"]
+
+
+def test_it_makes_room_for_those_that_waited_behind_it() -> None:
+    tickets = [str(number) for number in range(QUESTIONS_SAID_MAX + 3)]
+    bench = waiting_to_ask(*tickets)
+    for ticket in tickets[:QUESTIONS_SAID_MAX]:
+        bench.core.give_up(ticket)
+    assert asked_at_last(bench) == tickets[QUESTIONS_SAID_MAX:]
 
 
 def test_what_waits_to_be_said_is_of_its_stream() -> None:
