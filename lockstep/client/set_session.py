@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from lockstep.client import session_events as e
 from lockstep.client.room_line import RoomLine
@@ -287,21 +287,28 @@ class SetSession:
         """Has a consumer get what its credit allows and is there; its port is told `drained` then, and the rest is taken back."""
         self._say_behind(e.Drain(consumer))
 
-    def stop_consuming(self, consumer: int) -> "asyncio.Future[None] | None":
-        """Ends a consumer, behind what was submitted or gathers, and what was rejected of its queue: that may end with it. It is
-        told nothing more, and what comes for it meanwhile goes back. If its end waits, answers what is done when that is said,
-        which nobody may cancel.
+    def stop_consuming(
+        self, consumer: int, first: "Sequence[asyncio.Future[Any]]" = ()
+    ) -> "asyncio.Future[Any] | None":
+        """Ends a consumer, behind what was submitted or gathers, what was rejected of its queue, and what is to be done `first`:
+        the queue may end with it. It is told nothing more, and what comes for it meanwhile goes back. If its end waits, answers
+        what is done when that is said, which nobody may cancel.
         """
         if self._consumers.pop(consumer, None) is None:
             return None
+        waited = list(first)
         known = self.core.line.held.consumers.get(consumer)
-        rejects_over = self.rejects_over(known.queue) if known is not None and not known.is_browser else None
-        if rejects_over is None:
+        if known is not None and not known.is_browser:
+            rejects_over = self.rejects_over(known.queue)
+            if rejects_over is not None:
+                waited.append(rejects_over)
+        if not waited:
             self._say_behind(e.StopConsuming(consumer))
             return None
         self._say_behind(e.Drain(consumer))
-        rejects_over.add_done_callback(lambda _: self._say_behind(e.StopConsuming(consumer)))
-        return rejects_over
+        ending = asyncio.gather(*waited, return_exceptions=True)
+        ending.add_done_callback(lambda _: self._say_behind(e.StopConsuming(consumer)))
+        return ending
 
     def _say_behind(self, request: e.Ask | e.StartConsuming | e.Drain | e.StopConsuming) -> None:
         """Behind the commands that gather. Not where the loss of a session is being told: what gathers ends with that one."""
@@ -428,7 +435,7 @@ class SetSession:
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
                 else:
-                    # It has stopped while this waited for its turn, or ends behind what was rejected.
+                    # It has stopped while this waited for its turn, or its end waits.
                     self.core.give_back(consumer, queue, epoch, messages)
                     self.write_soon()
             case e.CommandRejected(ticket, code, message, value):

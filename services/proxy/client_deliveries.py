@@ -6,6 +6,7 @@ when its epoch is over or its session lost, until its message comes again: the b
 that followed in the same epoch may hold the message, by the same name, for another client.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -134,6 +135,10 @@ class ClientDeliveries:
         """What the client had not settled when the link ended, and the engine has: to be settled one by one."""
         self._unsettled_bytes = 0
         """Of the room for what is not settled, those that are the link's."""
+        self._annotated_failures = 0
+        """So many were told, and are not answered: one that is refused for its annotations is told once more, without."""
+        self._failures_told: asyncio.Future[None] | None = None
+        """Whoever waits until there are none."""
         self._is_over = False
 
     def end(self) -> None:
@@ -534,6 +539,23 @@ class ClientDeliveries:
         confirmation = self.give(epoch, positions, disposition, excluded_consumer, pairs)
         if pairs:
             confirmation.add_done_callback(without)
+            if disposition == Disposition.FAIL:
+                self._annotated_failures += 1
+                confirmation.add_done_callback(self._failure_told)
+
+    def _failure_told(self, _: Confirmation) -> None:
+        self._annotated_failures -= 1
+        if not self._annotated_failures and self._failures_told is not None:
+            told, self._failures_told = self._failures_told, None
+            told.set_result(None)
+
+    def failures_told(self) -> "asyncio.Future[None] | None":
+        """Done when none has to be told once more of those that the broker was told of until now; None: there are none. To be
+        asked once.
+        """
+        if self._annotated_failures:
+            self._failures_told = asyncio.get_running_loop().create_future()
+        return self._failures_told
 
     def give(
         self,

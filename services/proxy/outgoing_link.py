@@ -146,23 +146,32 @@ class OutgoingLink:
             # Whatever else its client wants, it needs no more of it.
             self._deliveries.disposition(begun)
             self.flush()
-        self._stop_consuming()
+        is_back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        fails = is_lost and bool(self._deliveries.sent) and not self.source.is_browser
+        self._stop_consuming(is_back if fails else None)
         self._leave(_NOTHING)
         self._deliveries.end()
         waiting = self._take_waiting()
         is_short = len(self._deliveries.left) + len(waiting) <= RETURNED_AT_ONCE
         work = self._return(waiting, is_lost)
         if is_short and go_on(work):
+            is_back.set_result(None)
             return
-        is_back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner.returning.note(self.source.queue, is_back)
         self._owner.run(_done_later(work, is_back))
 
-    def _stop_consuming(self) -> None:
-        """Whoever waits for what goes back waits for the end of the consumer, too: that is behind what was rejected."""
-        ending = self.source.session.stop_consuming(self._consumer)
+    def _stop_consuming(self, fails: "asyncio.Future[None] | None") -> None:
+        """Behind what was rejected or has failed, maybe for the last time: a queue that ends with its last consumer would take
+        along what becomes a dead letter by that. `fails`: done when all is told that fails by the end of the link. What an open
+        transaction rejects is not waited for. Whoever waits for what goes back waits for the end of the consumer, too.
+        """
+        told = self._deliveries.failures_told()
+        first = [each for each in (told, fails) if each is not None]
+        ending = self.source.session.stop_consuming(self._consumer, first)
         if ending is not None:
             self._owner.returning.note(self.source.queue, ending)
+            if told is not None:
+                self._owner.run(_until_done(ending))
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
@@ -563,6 +572,11 @@ class OutgoingLink:
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""
         self._deliveries.flush()
+
+
+async def _until_done(ending: "asyncio.Future[Any]") -> None:
+    """Whoever stops the worker waits for what it runs."""
+    await asyncio.wait((ending,))
 
 
 async def _done_later(work: Iterator[None], is_back: "asyncio.Future[None]") -> None:

@@ -145,7 +145,7 @@ class StubSet:
         self._left[self._last] = DELIVERIES_MAX
         return self._last
 
-    def stop_consuming(self, consumer: int) -> None:
+    def stop_consuming(self, consumer: int, _first: Sequence[object] = ()) -> None:
         self._consumers.pop(consumer, None)
         self._left.pop(consumer, None)
 

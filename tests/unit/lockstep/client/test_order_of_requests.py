@@ -279,6 +279,28 @@ async def test_a_consumer_ends_behind_all_that_was_rejected_of_its_queue_though_
     assert [type(one) for one in told[-5:]] == [settle, rq.DrainConsumer, settle, settle, rq.CloseConsumer]
 
 
+async def test_a_consumer_ends_behind_what_is_to_be_done_first_and_what_was_settled_until_then(
+    broker: FakeBroker, client: Client
+) -> None:
+    port = Draining()
+    async with client.session(in_order=False) as session:
+        port.set, batches = await session.of_target("", "a")
+        port.number = port.set.consume(port, "a", 10, is_exclusive=False)
+        await heard(broker, rq.OpenConsumer)
+        await broker.deliver("one", port.number, "a", 1)
+        while not port.positions:
+            await asyncio.sleep(0.005)
+        first = asyncio.get_running_loop().create_future()
+        ending = port.set.stop_consuming(port.number, [first])
+        await heard(broker, rq.DrainConsumer)
+        batches.settle("a", port.set.core.epoch, port.positions, c.Disposition.FAIL, None)
+        first.set_result(None)
+        assert ending is not None
+        await ending
+        told = await heard(broker, rq.CloseConsumer)
+    assert [type(one) for one in told[-3:]] == [rq.DrainConsumer, c.SettleCommand, rq.CloseConsumer]
+
+
 async def test_what_comes_for_a_consumer_that_ends_behind_what_was_rejected_goes_back(
     broker: FakeBroker, client: Client
 ) -> None:

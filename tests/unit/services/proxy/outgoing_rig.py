@@ -53,6 +53,8 @@ class Broker:
         """Credit of the last one, but for what was delivered."""
         self.drains = 0
         self.stopped = 0
+        self.settled_before_end = 0
+        """So much was settled before a consumer ended."""
         self.ending: asyncio.Future[None] | None = None
         """Of a consumer whose end is behind what was rejected."""
 
@@ -64,10 +66,18 @@ class Broker:
         self.granted = 0
         return len(self.begun_after)
 
-    def stop_consuming(self, _: int) -> asyncio.Future[None] | None:
+    def stop_consuming(self, _: int, first: Sequence[asyncio.Future[Any]] = ()) -> asyncio.Future[Any] | None:
         """It hears nothing more."""
+        if not first:
+            self._end()
+            return self.ending
+        ending = asyncio.gather(*first, return_exceptions=True)
+        ending.add_done_callback(lambda _: self._end())
+        return ending
+
+    def _end(self) -> None:
         self.stopped += 1
-        return self.ending
+        self.settled_before_end = len(self.settled)
 
     def grant(self, _: int, credit: int) -> None:
         self.granted += credit

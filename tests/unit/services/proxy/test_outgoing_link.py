@@ -574,13 +574,16 @@ async def test_what_is_left_does_not_go_back_once_its_session_is_lost(
         await asyncio.sleep(0)
     given = sum(len(positions) for positions, _ in rig.broker.settled)
     assert 0 < given <= 2 * RETURNED_AT_ONCE, "the rest goes in later turns"
+    assert rig.broker.stopped == 0
     rig.broker.lost_sessions += 1
     await asyncio.gather(*rig.works_run)
     assert sum(len(positions) for positions, _ in rig.broker.settled) == given
     for confirmation in rig.broker.confirmations:
         confirmation.set_result(1)
-    await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
     assert not len(rig.returning)
+    assert rig.broker.stopped == 1
 
 
 async def test_what_is_left_goes_back_in_order_and_nothing_of_it_is_expected_again(

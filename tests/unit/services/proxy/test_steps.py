@@ -75,7 +75,7 @@ class Set(StubSet):
         self._left[consumer] = 10 * MANY
         return consumer
 
-    def stop_consuming(self, consumer: int) -> None:
+    def stop_consuming(self, consumer: int, _first: Sequence[object] = ()) -> None:
         self.consumers -= 1
         super().stop_consuming(consumer)
 
