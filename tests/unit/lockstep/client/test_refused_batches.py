@@ -4,9 +4,9 @@ import pytest
 
 from lockstep.client import session_events as e
 from lockstep.client.command_batches import (
+    BATCH_MESSAGES_MAX,
     REFUSED_KEPT_MAX,
     REFUSED_PARTS_MAX,
-    BATCH_MESSAGES_MAX,
     CommandBatches,
     Confirmation,
     RefusedTogether,

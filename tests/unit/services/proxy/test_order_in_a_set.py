@@ -1,5 +1,5 @@
-"""What a client says in one write on several links reaches their set in its order: an accept does not overtake what was made of the
-message that it accepts.
+"""What a client says in one write on several links reaches their set in its order: an accept does not overtake what was made of
+the message that it accepts.
 """
 
 import asyncio
