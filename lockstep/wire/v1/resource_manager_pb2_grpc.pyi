@@ -8,7 +8,8 @@ whose Publish and Accept name the transaction that Start answers.
 Any broker serves any call: it forwards to the primary of the set. A verb answers a status, or a gRPC error as in
 transactions.proto: NOT_FOUND (404), ILLEGAL_STATE (409), COMMAND_INVALID (503), NOT_ALLOWED (530), INVALID_ARGUMENT (542).
 Every call but Start may be repeated when its answer was lost: Prepare of a prepared branch answers OK again, and a branch that
-is gone is NOT_FOUND, with its state in the error's text as long as its outcome is known. (The branch of a Start whose answer was
+is gone is NOT_FOUND, with its state in the error's text as long as its outcome is known ("forgotten": a branch of our coordinator
+that may have ended so long ago that nobody knows how). (The branch of a Start whose answer was
 lost is rolled back by its time-out, or by End (with is_failed), then Rollback.)
 
 Joining, suspending and resuming are between the sessions of session.proto, which do all of this too.

@@ -440,7 +440,9 @@ def test_whoever_leads_and_has_yet_to_begin_its_epoch_is_about_to_go_on_without_
     found = plan(replace(FORGOTTEN, stamp=stamp), *disks, etcd=SET_BACK)
     assert found.verdict is (Verdict.STUCK if stamp == LOST else Verdict.LED), found.problem
     if stamp == LOST:
-        assert "behind index 60 the disk of B1 has another log than that of B2, up to index 90" in found.problem
+        assert (
+            "behind index 60 the disk of B1 has another log than that of B2, up to index 90" in found.problem
+        )
 
 
 def test_where_etcd_was_set_back_every_disk_is_asked_or_given_up_beside_a_set_that_is_led() -> None:
