@@ -338,7 +338,7 @@ def gone_on(**changes: object) -> list[DiskFound]:
     """B2 and B3, which have gone on in epoch 5 of that etcd without it."""
     reign = reign_of(entry().primary_incarnation)
     logs = [told_log(broker, 90, 50, LATER, reign) for broker in ("B2", "B3")]
-    return [replace(log, map_bytes=entry(5).encode(), **changes) for log in logs]  # type: ignore[arg-type]
+    return [replace(log, **{"map_bytes": entry(5).encode(), **changes}) for log in logs]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_led", [True, False])
