@@ -118,6 +118,8 @@ class ClientFrames:
         self._presettled: dict[tuple[int, int], str] = {}
         """(channel, handle) -> name, of links on which the client receives what is settled when it is sent."""
         self._acquiring: list[str] = []
+        self.has_drain = False
+        """A link is to be drained by what the last look gave, and it gave nothing before that flow: taken with `take_drain`."""
         self._drains_nothing = False
         self._handles: dict[int, dict[int, int]] = {}
         """Of each channel: those on which the client has attached a link and not detached it, in the order of their attaches, and
@@ -126,7 +128,7 @@ class ClientFrames:
         """Of the links of a session that ends: they come before that."""
         self._instead: tuple[bytes, bytes] | None = None
         """What the engine is given in the place of the frame that was looked at, and what of it is to be looked at behind that: a
-        disposition of some deliveries, and of the rest; or a shorter frame, and nothing."""
+        disposition of some deliveries, and of the rest; or a shorter frame, and nothing; or nothing, and a flow that drains."""
         self.has_lost_handle = False
         """A link was attached on the handle of another one, by which that is not known to the engine any more, or on none."""
         self.begun = 0
@@ -141,10 +143,10 @@ class ClientFrames:
         taken, self._acquiring = self._acquiring, []
         return taken
 
-    def take_drains_nothing(self) -> bool:
-        """Whether a link was to be drained that its client says to have no credit, since the last time."""
-        taken, self._drains_nothing = self._drains_nothing, False
-        return taken
+    def take_drain(self) -> bool:
+        """Whether a link is to be drained that its client says to have no credit."""
+        drains_nothing, self.has_drain, self._drains_nothing = self._drains_nothing, False, False
+        return drains_nothing
 
     def take_rest(self) -> bytes:
         """The rest, which is no more here."""
@@ -249,7 +251,7 @@ class ClientFrames:
         """One frame was looked at; returns all of the data."""
         frame = data[at:end]
         try:
-            cuts = self._see(frame)
+            cuts = self._see(frame, is_behind=at > 0)
         except Rejected:
             return data
         if not any(0 in frame[first:last] for first, last in cuts):
@@ -259,8 +261,9 @@ class ClientFrames:
             changed[first:last] = frame[first:last].replace(b"\0", b"\1")
         return b"".join((data[:at], changed, data[end:]))
 
-    def _see(self, frame: bytes) -> list[tuple[int, int]]:
-        """Where the texts are that the engine would cut. Raises `Rejected` for what is no performative."""
+    def _see(self, frame: bytes, *, is_behind: bool) -> list[tuple[int, int]]:
+        """Where the texts are that the engine would cut. `is_behind`: the engine is given something before it. Raises `Rejected`
+        for what is no performative."""
         at = 4 * frame[4]
         if at >= len(frame):
             return []
@@ -299,7 +302,7 @@ class ClientFrames:
         if code == _OPEN:
             self.begun_bytes += bytes_of(len(frame), 0)
             return _texts(frame, fields[:1])
-        self._flowed(frame, fields)
+        self._flowed(frame, fields, is_behind)
         return []
 
     def _attached(self, channel: int, frame: bytes, values_at: int) -> list[tuple[int, int]]:
@@ -403,14 +406,15 @@ class ClientFrames:
             return True
         return self._held_by_client() * (size + _VALUE_BYTES * values) > _COPIES_BYTES_MAX
 
-    def _flowed(self, frame: bytes, fields: list[int]) -> None:
+    def _flowed(self, frame: bytes, fields: list[int], is_behind: bool) -> None:
         end = len(frame)
-        if (
-            len(fields) > 8
-            and decode(frame, fields[8], end)[0] is True
-            and not decode(frame, fields[6], end)[0]
-        ):
-            self._drains_nothing = True
+        if len(fields) > 8 and decode(frame, fields[8], end)[0] is True:
+            if is_behind:
+                # Once the engine has it, all that it tells of the link says that it is to be drained: also what came before.
+                self._instead = b"", frame
+                return
+            self.has_drain = True
+            self._drains_nothing = not decode(frame, fields[6], end)[0]
         handle = _uint(frame, fields[4]) if len(fields) >= 11 and frame[fields[10]] in MAPS else None
         if handle is None:
             return

@@ -266,8 +266,9 @@ class AmqpConnection:
             for name in frames.take_acquiring():
                 self._links.refuse_acquiring(name)
                 yield None
-            drains_nothing = frames.take_drains_nothing()
-            if drains_nothing:
+            drains_nothing = False
+            if frames.has_drain:
+                drains_nothing = frames.take_drain()
                 # What came of calls came before that flow.
                 yield from self._handle(engine.events())
             yield from self._handle(engine.feed(given), drains_nothing)

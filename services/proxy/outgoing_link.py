@@ -251,8 +251,8 @@ class OutgoingLink:
         if self._is_draining_broker:
             self._must_drain_again = True
             return
-        # What its client has given back in this turn is there before.
-        self.flush()
+        # What its client has given back in this turn, on any link, is there before.
+        self._owner.flush_links()
         missing = min(self._credit(), self._most()) - self._asked - len(self._waiting)
         if missing > 0:
             self._grant(missing)

@@ -171,9 +171,24 @@ def test_it_holds_back_no_more_than_a_frame_may_have() -> None:
 )
 def test_a_drain_of_no_credit_is_told_once(flow: bytes, expected: bool) -> None:
     frames = new_frames()
-    frames.look(codec.AMQP_HEADER + OPEN + flow + TRANSFER)
-    assert frames.take_drains_nothing() is expected
-    assert not frames.take_drains_nothing()
+    frames.look(codec.AMQP_HEADER + OPEN)
+    frames.look(flow + TRANSFER)
+    assert frames.take_drain() is expected
+    assert not frames.take_drain()
+
+
+def test_what_came_before_a_drain_is_given_before_it() -> None:
+    """Else the engine tells of that when it knows of the drain already."""
+    drain = credit(0, 1, drain=True)
+    data = OPEN + TRANSFER + credit(0, 1) + drain + TRANSFER + drain + drain
+    frames = new_frames()
+    frames.look(codec.AMQP_HEADER)
+    given = [(frames.look(data), frames.has_drain)]
+    while frames.rest:
+        frames.take_drain()
+        given.append((frames.look(frames.take_rest()), frames.has_drain))
+    before = OPEN + TRANSFER + credit(0, 1), False
+    assert given == [before, (drain + TRANSFER, True), (drain, True), (drain, True)]
 
 
 @given(st.integers(1, 400), st.integers(1, 2_000))

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from lockstep.client.command_batches import Confirmation
 from tests.amqp.codec import Frame, composite, performative
 from tests.amqp.raw_client import WINDOW, RawClient, credit
@@ -90,29 +92,58 @@ async def test_a_drain_of_credit_that_was_taken_back_is_asked_for_once() -> None
             await client.expect("transfer")
 
 
-async def test_what_a_client_gives_back_in_front_of_a_drain_is_told_before_it() -> None:
-    """Else it hears that the queue is empty, which has what it gave back a moment before."""
-    said: list[str] = []
-
-    class Set(StubSet):
-        def drain(self, consumer: int) -> None:
-            said.append("drain")
-            super().drain(consumer)
-
-    class Batches(StubBatches):
-        def settle(self, *arguments: Any) -> Confirmation:
-            said.append("settle")
-            return super().settle(*arguments)
-
+async def test_a_drain_behind_what_was_sent_is_asked_for_once() -> None:
+    """The engine tells of that when the drain has come already."""
     session = StubSession()
-    session.set, session.batches = Set(), Batches()
+    session.set = drained = Drained()
     async with serving(session=session) as proxy, await RawClient.begun(proxy.address) as client:
         await client.attach_receiver("receiver", "queue")
+        client.send(credit(0, DELIVERIES_MAX - 1))
+        for _ in range(DELIVERIES_MAX - 1):
+            await client.expect("transfer")
+        client.send(credit(0, DELIVERIES_MAX + 1, drain=True))
+        await client.expect("flow", is_drained)
+        assert drained.drains == 1
+
+
+class Said(StubSession):
+    """Notes settles and drains in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        said = self.said = list[str]()
+
+        class Set(StubSet):
+            def drain(self, consumer: int) -> None:
+                said.append("drain")
+                super().drain(consumer)
+
+        class Batches(StubBatches):
+            def settle(self, *arguments: Any) -> Confirmation:
+                said.append("settle")
+                return super().settle(*arguments)
+
+        self.set, self.batches = Set(), Batches()
+
+
+@pytest.mark.parametrize(
+    ("drained", "between"),
+    [(0, b""), (0, credit(0, 1)), (1, b"")],
+    ids=["of its link", "behind more credit", "of another link"],
+)
+async def test_what_a_client_gives_back_in_front_of_a_drain_is_told_before_it(
+    drained: int, between: bytes
+) -> None:
+    """Else it hears that the queue is empty, which has what it gave back a moment before."""
+    session = Said()
+    async with serving(session=session) as proxy, await RawClient.begun(proxy.address) as client:
+        await client.attach_receiver("receiver", "queue")
+        await client.attach_receiver("another", "queue", handle=1)
         client.send(credit(0, 1))
         number = (await client.expect("transfer"))["delivery_id"]
         given_back = performative(
             "disposition", role=True, first=number, settled=True, state=composite("released")
         )
-        client.send(given_back + credit(0, 2, drain=True))
+        client.send(between + given_back + credit(drained, 2, drain=True))
         await flows_behind(client)
-    assert said[:2] == ["settle", "drain"]
+    assert session.said[:2] == ["settle", "drain"]
