@@ -1,5 +1,6 @@
 """However many messages a state has, what is done with all of them is done in steps that look at few."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -152,13 +153,14 @@ def test_a_copy_of_a_shelf_makes_nothing_of_each_content_before_its_record_is_re
     assert sys.getallocatedblocks() - blocks < each
     assert copy.has_transients
     reading, made, transients = copy.records(), list[int](), list[int]()
+    gc.collect()  # Or what is free by chance hides some of what is made.
     for _ in range(records):
         blocks = sys.getallocatedblocks()
         ids, contents = next(reading)
         made.append(sys.getallocatedblocks() - blocks)
         transients.append(len(copy.transient_among(ids)))
         assert {content.body for content in contents} == {b"%d" % (len(made) - 1)}  # type: ignore[union-attr]
-    assert max(made) < 2 * each
+    assert max(made) < 3 * each
     assert transients == [0, each] * (records // 2)
     assert next(reading, None) is None
 
