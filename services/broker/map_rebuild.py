@@ -194,7 +194,7 @@ class MapRebuild:
         found = with_all_seen(found, known.lineage, known.etcd_revision, known.stamps)
         plans = []
         for set_name in sorted(found):
-            etcd = _etcd_knows(known, set_name)
+            etcd = _etcd_knows(known, set_name).in_sight_of(found)
             given_up = _given_up(without, set_name)
             plan = plan_set(set_name, etcd, found[set_name], surveys.keys(), given_up, self._process)
             if plan is not None:

@@ -119,7 +119,9 @@ class MapRebuild:
         etcd = known[world.set_names[0]]
         found = with_all_seen(found, etcd.lineage, etcd.etcd_revision, etcd.stamps)
         for set_name in world.set_names:
-            looked_at = partial(plan_set, set_name, known[set_name], found[set_name], reached)
+            looked_at = partial(
+                plan_set, set_name, known[set_name].in_sight_of(found), found[set_name], reached
+            )
             plan = looked_at(without, _WHO)
             if plan is not None and plan.unheard and set(plan.unheard) <= set(reached):
                 # What was in their machines is lost for good: they are here with other disks.

@@ -113,7 +113,12 @@ class EtcdKnows:
     """etcd's own; 0: not known."""
     stamps: Stamps = NO_STAMPS
     is_set_back: bool = False
-    """It says so of itself: nothing that nobody leads is as it should be."""
+    """It says so of itself, or a disk does (`in_sight_of`): nothing that nobody leads is as it should be."""
+
+    def in_sight_of(self, found: Mapping[SetName, Sequence[DiskFound]]) -> "EtcdKnows":
+        """The same, with what the disks of all sets tell of it (`with_all_seen`): its brokers may have yet to say so in it."""
+        is_told = any(disk.is_broker_ahead for disks in found.values() for disk in disks)
+        return replace(self, is_set_back=self.is_set_back or is_told)
 
     def goes_on_from(self, before: "EtcdKnows") -> bool:
         """Whether what the disks have said since etcd was read `before` may be compared with this: whoever leads now led when its

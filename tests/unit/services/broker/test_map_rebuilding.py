@@ -216,6 +216,16 @@ def test_set_of_which_nothing_was_heard_is_not_left_alone_where_etcd_was_set_bac
     assert plan(etcd=etcd, reached=("B3",), without=("B1", "B2")).verdict is Verdict.UNHEARD
 
 
+@pytest.mark.parametrize("is_broker_ahead", [False, True])
+def test_etcd_was_set_back_if_a_disk_of_any_set_tells_so_that_has_yet_to_say_it_there(
+    is_broker_ahead: bool,
+) -> None:
+    etcd = EtcdKnows(entry(in_sync=("B1", "B2")), 11, False, Lineage("old"))
+    found = {SetName("payments"): [replace(disk("B3"), is_broker_ahead=is_broker_ahead)], SET: []}
+    verdict = plan(etcd=etcd.in_sight_of(found), reached=("B3",)).verdict
+    assert verdict is (Verdict.STUCK if is_broker_ahead else Verdict.UNHEARD)
+
+
 def test_rebuilt_entry_is_not_rebuilt_again() -> None:
     first = plan(disk("B1"), disk("B2"), disk("B3"))
     assert first.entry is not None
