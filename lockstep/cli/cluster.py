@@ -17,6 +17,7 @@ from lockstep.cli.connection import (
     with_client,
 )
 from lockstep.client import Client, ErrorCode, Rejected
+from lockstep.core.counted import counted
 from lockstep.wire.v1 import cluster_pb2 as pb
 
 app = typer.Typer(no_args_is_help=True)
@@ -205,7 +206,9 @@ def _show_rebuilt(response: pb.RebuildMapResponse) -> None:
         is_well = _VERDICTS.get(one.verdict, "stuck") != "stuck"
         console.print(_fate(one, is_written=bool(response.generation)), style=None if is_well else "red")
     if response.generation:
-        console.print(f"Generation {response.generation}; {response.names} names are in the directory again.")
+        console.print(
+            f"Generation {response.generation}; {counted(response.names, 'name')} again in the directory."
+        )
     for name in response.disputed_names:
         console.print(f"{name} is a name of more than one set.", style="red")
 

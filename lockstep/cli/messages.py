@@ -22,6 +22,7 @@ from lockstep.cli.connection import (
     with_client,
 )
 from lockstep.client import Client, Consumer, ErrorCode, InDoubt, LockstepError, Message, Rejected, Session
+from lockstep.core.counted import counted
 from lockstep.core.deaths import DeathReason, Deaths
 from lockstep.core.ids import ORDINAL_MAX, index_of, place
 from lockstep.core.priority_levels import PRIORITY_DEFAULT, PRIORITY_MAX
@@ -73,7 +74,7 @@ def publish(
         if json:
             print_json({"target": target, "messages": len(bodies)})
         else:
-            console.print(f"Published {len(bodies)} message{'s' if len(bodies) > 1 else ''} to {target}.")
+            console.print(f"Published {counted(len(bodies), 'message')} to {target}.")
 
     with_client(brokers, command)
 
@@ -111,8 +112,8 @@ def check_published(answers: Answers, wanted: int) -> None:
     doubtful = sum(count for count, failed in answers if isinstance(failed, InDoubt))
     if not isinstance(error, LockstepError) or not published:
         raise error
-    unknown = f", {doubtful} may be" if doubtful else ""
-    text = f"{error.message}; {published} of {wanted} messages are published{unknown}"
+    unknown = f", {doubtful:,} more in doubt" if doubtful else ""
+    text = f"{error.message}; published: {published:,} of {counted(wanted, 'message')}{unknown}"
     raise type(error)(error.code, text, **error.details) from error
 
 

@@ -16,6 +16,7 @@ from lockstep.cli.connection import (
 )
 from lockstep.cli.set_answers import ask_sets
 from lockstep.client import Client, QueueOptions
+from lockstep.core.counted import counted
 
 app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name of the queue.")]
@@ -124,7 +125,7 @@ def delete(
         if json:
             print_json({"queue": name, "messages": count})
         else:
-            console.print(f"Deleted queue {name} and {count} messages in it.")
+            console.print(f"Deleted queue {name} and {counted(count, 'message')} in it.")
 
     with_client(brokers, command)
 
@@ -139,6 +140,6 @@ def purge(name: Name, brokers: Brokers = DEFAULT_BROKERS, json: Json = False) ->
         if json:
             print_json({"queue": name, "messages": count})
         else:
-            console.print(f"Removed {count} messages from queue {name}.")
+            console.print(f"Removed {counted(count, 'message')} from queue {name}.")
 
     with_client(brokers, command)

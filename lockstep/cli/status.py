@@ -19,6 +19,7 @@ from lockstep.cli.connection import (
 )
 from lockstep.client import Client
 from lockstep.client.administration import ClusterStatus
+from lockstep.core.counted import counted
 from lockstep.core.errors import LockstepError
 from lockstep.wire.v1 import cluster_pb2 as pb
 
@@ -251,8 +252,8 @@ def stops(status: ClusterStatus) -> list[str]:
         count = sum(replica is not None and replica.role != pb.ROLE_STOPPED for replica in found)
         if count < entry.min_in_sync:
             said.append(
-                f"Set {entry.name} needs {entry.min_in_sync} brokers in sync, and of those that are {count} answer here:"
-                " nothing completes in it without the others."
+                f"Set {entry.name} needs {counted(entry.min_in_sync, 'broker')} in sync."
+                f" Answers come here from {counted(count, 'broker')} in sync: nothing completes in it without the others."
             )
     return said
 

@@ -22,6 +22,7 @@ from lockstep.client import (
     Transaction,
 )
 from lockstep.client.command_batches import Confirmation
+from lockstep.core.counted import counted
 
 _FAILOVER = {
     ErrorCode.ROLLED_BACK,
@@ -85,7 +86,7 @@ def transfer(
                         progress.update(task, completed=moved.messages)
         seconds = time.monotonic() - started
         if left:
-            errors.print(f"{left} messages stay in {source}: others hold them.", style="yellow")
+            errors.print(f"{counted(left, 'message')} left in {source}: held by others.", style="yellow")
         if json:
             print_json(
                 {
@@ -98,8 +99,8 @@ def transfer(
             )
         else:
             console.print(
-                f"Moved {moved.messages} messages from {source} to {', '.join(targets)} in {moved.committed}"
-                f" transactions ({moved.rolled_back} rolled back and repeated) and {seconds:.1f} s."
+                f"Moved {counted(moved.messages, 'message')} from {source} to {', '.join(targets)} in"
+                f" {counted(moved.committed, 'transaction')} ({moved.rolled_back} rolled back and repeated) and {seconds:.1f} s."
             )
 
     with_client(brokers, command)

@@ -35,6 +35,7 @@ from lockstep.cli.set_answers import SetAnswers, ask_sets
 from lockstep.client import Client, ErrorCode, Rejected, connect
 from lockstep.client.resource_manager import ResourceManager
 from lockstep.core.branch_names import FORMAT_ID, branch_name
+from lockstep.core.counted import counted
 from lockstep.core.server_messages import BranchDescription
 from lockstep.core.wire_numbers import known
 from lockstep.core.xa import BranchState
@@ -243,7 +244,9 @@ def recover(
         if json:
             print_json({"taken_up": taken})
         else:
-            console.print(f"{len(taken)} transactions taken up." + "".join(f"\n  {each}" for each in taken))
+            console.print(
+                f"{counted(len(taken), 'transaction')} taken up." + "".join(f"\n  {each}" for each in taken)
+            )
 
     _with_coordinators(brokers, coordinators, command)
 

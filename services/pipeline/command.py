@@ -16,6 +16,7 @@ import psycopg
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from lockstep.core.counted import counted
 from lockstep.core.errors import LockstepError
 from services.pipeline.catalogue import AUDIT, JOBS, NAMES
 from services.pipeline.options import MAX_EVENTS
@@ -65,7 +66,7 @@ def _run(spark: SparkSession, settings: RunSettings, given: argparse.Namespace) 
 
     found = audit_ledger(spark, settings)
     kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items()) or "no violation"
-    sys.stdout.write(f"audit: {found['events']:,} events, {kinds}\n")
+    sys.stdout.write(f"audit: {counted(found['events'], 'event')}, {kinds}\n")
     if given.report is not None:
         _report(spark, settings, given)
     return VIOLATED if given.check and found["violations"] else 0

@@ -17,6 +17,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lockstep.core.counted import counted
 from services.pipeline.jobs.backlog import backlog, depth
 from services.pipeline.jobs.metrics import metrics
 from services.pipeline.jobs.time_in_queue import time_in_queue
@@ -111,12 +112,13 @@ def _audit(settings: RunSettings) -> str:
         return "<p>No audit has run: <code>lockstep pipeline run audit</code>.</p>"
     found = json.loads(path.read_text())
     if not found["violations"]:
-        return f'<p class="good">No violation in {found["events"]:,} events.</p>'
+        return f'<p class="good">No violation in {counted(found["events"], "event")}.</p>'
     shown = [
         [row["violation"], row["transaction"], row["queue"], row["detail"]] for row in found["rows"][:50]
     ]
-    return f'<p class="bad">{found["violations"]:,} violations in {found["events"]:,} events.</p>' + _table(
-        ("violation", "transaction", "queue", "detail"), shown
+    return (
+        f'<p class="bad">{counted(found["violations"], "violation")} in {counted(found["events"], "event")}.</p>'
+        + _table(("violation", "transaction", "queue", "detail"), shown)
     )
 
 
@@ -201,7 +203,7 @@ def _time_in_queue(events: DataFrame, settings: JobSettings) -> str:
     def draw(axes: Any) -> None:
         axes.plot(curve["seconds"], [100 * one for one in percentiles])
         axes.set_xscale("symlog", linthresh=0.001)
-        axes.set_xlabel(f"seconds, of {row['count'] if row is not None else 0:,} messages that left")
+        axes.set_xlabel(f"seconds, of {counted(row['count'] if row is not None else 0, 'message')} that left")
         axes.set_ylabel("% at most")
 
     return _picture(draw, curve)

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from lockstep.core.counted import counted
 from services.pipeline.catalogue import JOBS, Job
 from services.pipeline.checkpoint import NONE, Checkpoint
 from services.pipeline.options import MAX_EVENTS, SourceOptions, offsets_from
@@ -199,7 +200,7 @@ def check_late(name: str, progress: Iterable[Mapping[str, Any]]) -> None:
     )
     if late:
         raise LateEvents(
-            f"{name}: {late} rows came later than the watermark; begin anew with a longer --watermark-seconds"
+            f"{name}: {counted(late, 'row')} came later than the watermark; begin anew with a longer --watermark-seconds"
         )
 
 

@@ -15,6 +15,7 @@ from lockstep.cli.connection import Json, console, print_json, run, show_table, 
 from lockstep.cli.demo.pipeline import Audited, missing, run_pipeline
 from lockstep.cli.demo.play import Play, Result
 from lockstep.client import connect
+from lockstep.core.counted import counted
 from lockstep.runtime.local_cluster import LocalCluster
 
 
@@ -61,7 +62,9 @@ async def play(messages: int, movers: int, batch: int, data: Path | None, pipeli
                 progress.update(task, description=what, completed=completed, total=total)
 
             async with LocalCluster(directory, brokers=3, cluster="demo", first_port=0) as cluster:
-                say(f"{len(cluster.brokers)} brokers with their stores, and etcd, run on this machine")
+                say(
+                    f"{counted(len(cluster.brokers), 'broker')} with their stores, and etcd, run on this machine"
+                )
                 is_audited = pipeline and not lacking
                 async with await connect(cluster.addresses) as client:
                     result = await Play(cluster, client, say, show, is_audited).run(messages, movers, batch)

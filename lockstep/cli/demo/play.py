@@ -15,6 +15,7 @@ from lockstep.cli.demo.pipeline import open_group
 from lockstep.cli.demo.routes import Route, plan_routes
 from lockstep.cli.up import wait_until_led
 from lockstep.client import Client, ErrorCode, Rejected
+from lockstep.core.counted import counted
 from lockstep.runtime.local_cluster import LocalCluster
 from lockstep.wire.v1 import cluster_pb2 as pb
 
@@ -153,7 +154,7 @@ class Play:
             await asyncio.gather(*sent)
         seconds = time.monotonic() - started
         sources = ", ".join(route.source for route in self._routes)
-        self._say(f"{self._wanted:,} durable messages loaded into {sources} in {seconds:.1f} s")
+        self._say(f"{counted(self._wanted, 'durable message')} loaded into {sources} in {seconds:.1f} s")
 
     async def _move(self, movers: int, batch: int, started: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -178,8 +179,8 @@ class Play:
         killing = Killing(broker, time.monotonic(), led, in_flight, in_doubt)
         await self._cluster.brokers[broker].broker.kill()
         self._say(
-            f"{broker}, the primary of {', '.join(led)}, killed (SIGKILL) after {self._moved:,} messages,"
-            f" {in_flight} transactions under way, {in_doubt} of them without the answer to their commit"
+            f"{broker}, the primary of {', '.join(led)}, killed (SIGKILL) after {counted(self._moved, 'message')},"
+            f" {counted(in_flight, 'transaction')} under way, {in_doubt} of them without the answer to their commit"
         )
         await self._until(lambda: len(self._first_commits(killing)) == len(led), moving)
         for set_name, at in self._first_commits(killing).items():
@@ -235,7 +236,7 @@ class Play:
             if waiting and time.monotonic() - min(waiting) > STALLED_SECONDS:
                 raise Rejected(
                     ErrorCode.UNAVAILABLE,
-                    f"nothing was committed for {STALLED_SECONDS:g} s, after {self._moved} messages",
+                    f"nothing was committed for {STALLED_SECONDS:g} s, after {counted(self._moved, 'message')}",
                 )
             await asyncio.sleep(0.02)
 

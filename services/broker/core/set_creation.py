@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from lockstep.core.cluster_map import SetMap, default_min_in_sync
+from lockstep.core.counted import counted
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 
@@ -45,7 +46,7 @@ def first_entry(
     if not 1 <= wanted <= len(brokers):
         raise Rejected(
             ErrorCode.INVALID_ARGUMENT,
-            f"min_in_sync is 1 to {len(brokers)} with {len(brokers)} brokers",
+            f"min_in_sync is 1 to {len(brokers)} with {counted(len(brokers), 'broker')}",
             min_in_sync=min_in_sync,
         )
     return SetMap(

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import DataType
 
+from lockstep.core.counted import counted
 from services.pipeline.checkpoint import NONE
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ def _move(
             ).rowcount
             # The server forgets an unlogged table when it crashes.
             if inserted != rows:
-                raise RuntimeError(f"batch {number} has {rows} rows, and {_staging(table)} only {inserted}")
+                raise RuntimeError(
+                    f"batch {number} has {counted(rows, 'row')}, and {_staging(table)} only {inserted}"
+                )
         connection.execute(
             sql.SQL("DELETE FROM {} WHERE _query = %s AND _batch <= %s").format(staging),
             (checkpoint, number),

@@ -15,6 +15,7 @@ from lockstep.core.commands import (
     DeleteQueueCommand,
     QueueOptions,
 )
+from lockstep.core.counted import counted
 from lockstep.core.errors import ErrorCode, LimitReached, Rejected
 from lockstep.core.exchanges import EXCHANGE_KINDS, Binding, Exchange
 from lockstep.core.ids import SessionKey
@@ -114,7 +115,9 @@ def delete_queue(context: Context, request: Request, command: DeleteQueueCommand
         raise Rejected(ErrorCode.IN_USE, f"queue {command.name!r} has consumers", queue=command.name)
     if command.if_empty and queue.length:
         raise Rejected(
-            ErrorCode.IN_USE, f"queue {command.name!r} has {queue.length} messages", queue=command.name
+            ErrorCode.IN_USE,
+            f"queue {command.name!r} has {counted(queue.length, 'message')}",
+            queue=command.name,
         )
     prepared = context.state.transactions.prepared_touching(queue.id)
     if prepared:

@@ -295,8 +295,12 @@ def test_a_number_below_its_range_is_named_with_its_option(broker: ServedBroker,
     ("is_led", "second", "said"),
     [
         (True, pb.ROLE_BACKUP, []),
-        (True, None, ["Set east needs 2 brokers in sync, and of those that are 1 answer here:"]),
-        (True, pb.ROLE_STOPPED, ["Set east needs 2 brokers in sync, and of those that are 1 answer here:"]),
+        (True, None, ["Set east needs 2 brokers in sync. Answers come here from 1 broker in sync:"]),
+        (
+            True,
+            pb.ROLE_STOPPED,
+            ["Set east needs 2 brokers in sync. Answers come here from 1 broker in sync:"],
+        ),
         (False, pb.ROLE_BACKUP, ["Set east has no primary now:"]),
     ],
 )
@@ -358,8 +362,8 @@ def test_what_is_published_of_more_than_one_call_is_said_where_another_fails(
     with pytest.raises(InDoubt if doubtful else Rejected) as raised:
         check_published(answers, 2007)
     said = "nobody could tell" if doubtful else "queue 'q' is full"
-    unknown = ", 500 may be" if doubtful else ""
-    assert raised.value.message == f"{said}; 507 of 2007 messages are published{unknown}"
+    unknown = ", 500 more in doubt" if doubtful else ""
+    assert raised.value.message == f"{said}; published: 507 of 2,007 messages{unknown}"
 
 
 def test_a_file_that_a_queue_has_no_room_for_is_counted(broker: ServedBroker, tmp_path: Path) -> None:
@@ -369,4 +373,4 @@ def test_a_file_that_a_queue_has_no_room_for_is_counted(broker: ServedBroker, tm
     lines.write_text("x\n" * 1020)
     result = runner.invoke(app, ["publish", "small", "-f", str(lines), "-b", broker.address])
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "lockstep: QUEUE_FULL; 20 of 1020 messages are published\n"
+    assert result.stderr == "lockstep: QUEUE_FULL; published: 20 of 1,020 messages\n"
