@@ -7,10 +7,14 @@ B has. But it remembers the entry of the map that names it, and nobody is named 
 So an operator is asked which of the two logs is to be given up; and where that is the one of B, all of them are there.
 """
 
-from services.store.core.meta import decode_set_meta
 from tests.simulation.options import Options
-from tests.simulation.staging.rebuilt_map import rebuild_map, try_to_rebuild_map
-from tests.simulation.staging.stage import ETCD, SET, A, B, C, Stage, calm
+from tests.simulation.staging.gone_unheard import (
+    have_c_say_so,
+    join_by_a_snapshot,
+    lead_without_c,
+    rebuild_unled,
+)
+from tests.simulation.staging.stage import Stage, calm
 
 
 def options() -> Options:
@@ -18,52 +22,7 @@ def options() -> Options:
 
 
 def play(stage: Stage) -> None:
-    world = stage.world
-    stage.retain_little()
-    stage.start()
-    client = stage.client("c1")
-    client.declare("a")
-    stage.done(client.publish("a", size=3000))
-    stage.run(6)
-    old = world.etcd.backup()
-    stage.power_loss(C)
-    world.lose_disk(C)
-    stage.until(lambda: stage.in_sync == {A, B}, what="C out of the set")
-    stage.cut(B, A, C, ETCD, "c1")
-    agreed = stage.log_end(B)
-    published = [client.publish("a") for _ in range(3)]
-    stage.run(0.1)
-    stage.revive(C)
-    stage.until(lambda: stage.durable(C) == stage.log_end(A) > agreed, what="the snapshot on C")
-    stage.expect(not any(promise.is_done for promise in published), "nothing of that is acknowledged")
-    stage.hold(A, C)
-    stage.until(lambda: stage.in_sync == {A, C}, what="C in sync")
-    for promise in published:
-        stage.done(promise)
-    directory = world.disks[C].directories[SET]
-    told = stage.map.encode()
-    stage.until(lambda: decode_set_meta(directory.meta).map_bytes == told, what="the entry on the disk of C")
-    stage.power_loss(A, B, C)
-    known = decode_set_meta(directory.meta).commit_index
-    stage.expect(known <= agreed, "what the disk of C knows to be committed B has, too")
-    world.lose_disk(A)
-    world.etcd.restore(old)
-    world.observer.loss_accepted(SET, agreed)
-    stage.mend(B, A, C, ETCD)
-    stage.let_go(A, C)
-    stage.revive(B)
-    stage.serves(B)
-    stage.run(1)
-    stage.revive(C)
-    stage.until(lambda: world.etcd.get(world.keys.set_back) is not None, what="the word that it was set back")
-    stage.kill(B)
-    stage.run(8)
-    stage.revive(A, B)
-    stage.run(2)
-    is_rebuilt = try_to_rebuild_map(stage, "00000002-generation", A)
-    stage.expect(not is_rebuilt, "nobody but an operator says which log goes")
-    world.observer.loss_accepted(SET, agreed)
-    rebuild_map(stage, "00000003-generation", A, B)
-    stage.mend(B, "c1")
-    stage.whole(60)
-    stage.expect(len(client.browse("a")) == 4, "what was acknowledged is there")
+    found = join_by_a_snapshot(stage)
+    lead_without_c(stage, found, 0)
+    have_c_say_so(stage)
+    rebuild_unled(stage, found)

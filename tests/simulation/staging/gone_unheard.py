@@ -1,11 +1,11 @@
-"""A newcomer that has in frames what was acknowledged, and was gone before it heard so; and an etcd that has forgotten it."""
+"""A newcomer that has what was acknowledged, and was gone before it heard so; and an etcd that has forgotten it."""
 
 from typing import NamedTuple
 
 from lockstep.core.ids import LogIndex
 from services.store.core.meta import decode_set_meta
 from tests.simulation.etcd import Backup
-from tests.simulation.staging.rebuilt_map import rebuild_map
+from tests.simulation.staging.rebuilt_map import rebuild_map, try_to_rebuild_map
 from tests.simulation.staging.restored_etcd import others_write
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import ETCD, SET, A, B, C, Stage
@@ -17,7 +17,7 @@ class Unheard(NamedTuple):
     client: ScriptedClient
     """Who has published it: three messages of the four in `a`."""
     old: Backup
-    """etcd when A and B were in the set."""
+    """etcd before C came."""
     agreed: LogIndex
     """The end of what B has of the log."""
 
@@ -26,20 +26,42 @@ def join_by_frames(stage: Stage) -> Unheard:
     """With `min_in_sync` 1. B is cut off while messages are published; C comes into the set with their frames, B is removed, and
     they are acknowledged. C hears nothing more of A, but its disk is told the entry that names it.
     """
+    client = _published_once(stage)
+    stage.power_loss(C)
+    stage.until(lambda: stage.in_sync == {A, B}, what="C out of the set")
+    return _join(stage, client, stage.world.etcd.backup(), "the frames")
+
+
+def join_by_a_snapshot(stage: Stage) -> Unheard:
+    """As `join_by_frames`, but C comes with a new disk, and gets all of it in a snapshot. The etcd that is kept had it in the set
+    with its first disk.
+    """
+    stage.retain_little()
+    client = _published_once(stage, size=3000)
+    old = stage.world.etcd.backup()
+    stage.power_loss(C)
+    stage.world.lose_disk(C)
+    stage.until(lambda: stage.in_sync == {A, B}, what="C out of the set")
+    return _join(stage, client, old, "the snapshot")
+
+
+def _published_once(stage: Stage, size: int = 0) -> ScriptedClient:
     stage.start()
     client = stage.client("c1")
     client.declare("a")
-    stage.done(client.publish("a"))
+    stage.done(client.publish("a", size=size))
     stage.run(6)
-    stage.power_loss(C)
-    stage.until(lambda: stage.in_sync == {A, B}, what="C out of the set")
-    old = stage.world.etcd.backup()
+    return client
+
+
+def _join(stage: Stage, client: ScriptedClient, old: Backup, what: str) -> Unheard:
+    """`what`: C gets of A."""
     stage.cut(B, A, C, ETCD, "c1")
     agreed = stage.log_end(B)
     published = [client.publish("a") for _ in range(3)]
     stage.run(0.1)
     stage.revive(C)
-    stage.until(lambda: stage.durable(C) == stage.log_end(A) > agreed, what="the frames on C")
+    stage.until(lambda: stage.durable(C) == stage.log_end(A) > agreed, what=f"{what} on C")
     stage.expect(not any(promise.is_done for promise in published), "nothing of that is acknowledged")
     stage.hold(A, C)
     stage.until(lambda: stage.in_sync == {A, C}, what="C in sync")
@@ -87,6 +109,23 @@ def go_on_with_c(stage: Stage, found: Unheard) -> None:
     stage.world.observer.loss_accepted(SET, found.agreed)
     rebuild_map(stage, "00000003-generation", A, B)
     stage.revive(A)
+    stage.mend(B, "c1")
+    stage.whole(60)
+    stage.expect(len(found.client.browse("a")) == 4, "what was acknowledged is there")
+
+
+def rebuild_unled(stage: Stage, found: Unheard) -> None:
+    """B, which leads, is gone before anybody asks. Nobody but an operator says which of the two logs goes; he gives up the one of
+    A and B. All messages are there then.
+    """
+    stage.kill(B)
+    stage.run(8)
+    stage.revive(A, B)
+    stage.run(2)
+    is_rebuilt = try_to_rebuild_map(stage, "00000002-generation", A)
+    stage.expect(not is_rebuilt, "nobody but an operator says which log goes")
+    stage.world.observer.loss_accepted(SET, found.agreed)
+    rebuild_map(stage, "00000003-generation", A, B)
     stage.mend(B, "c1")
     stage.whole(60)
     stage.expect(len(found.client.browse("a")) == 4, "what was acknowledged is there")
