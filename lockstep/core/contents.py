@@ -110,6 +110,21 @@ class Contents:
             return run.size_of(ids[0] - run.first, ids[-1] + 1 - run.first)
         return size_of_all(self.of(ids))
 
+    def size_of(self, message_id: MessageId) -> int:
+        """Bytes of one content that is here, whether or not its body is away. Nothing is unpacked for it."""
+        shelf = self.shelves[message_id >> SHELF_BITS]
+        content = shelf.single.get(message_id)
+        if content is not None:
+            return size_of(content)
+        run = shelf.runs[index_of(message_id)]
+        begin = message_id - run.first
+        return run.size_of(begin, begin + 1)
+
+    def unpacked_for(self, message_id: MessageId) -> int:
+        """How many contents are unpacked when somebody asks for this one: all of its run, if that is together still."""
+        run = self._run_of(message_id)
+        return run.count if run is not None and run.packed is not None else 0
+
     def priorities(self, ids: Sequence[MessageId]) -> list[int] | None:
         """Of all these contents, which are here; None: each is the default one."""
         run = self._run_of(ids[0]) if isinstance(ids, range) and ids else None

@@ -88,9 +88,11 @@ class Pieces:
         self.works.clear()
         self._in_turn.clear()
 
-    def ask(self, set_name: SetName, now: Now) -> list[WakeAt]:
-        """What asks for another turn, if there is more to do; no more than one each millisecond, whoever else asks for some."""
-        if not self.works or self._wakes_ms > now.boottime_ms:
+    def ask(self, set_name: SetName, now: Now, is_more: bool = False) -> list[WakeAt]:
+        """What asks for another turn, if there is more to do; no more than one each millisecond, whoever else asks for some.
+        `is_more`: there is, of what goes on with any input.
+        """
+        if not (self.works or is_more) or self._wakes_ms > now.boottime_ms:
             return []
         self._wakes_ms = now.boottime_ms + 1
         return [WakeAt(set_name, self._wakes_ms)]

@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from lockstep.core.content import size_of
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, index_of
+from lockstep.core.pieces import PIECE_COST
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from lockstep.core.set_state import SetState
@@ -25,14 +26,25 @@ BODY_BYTES_MIN = 256
 its heads are smaller (`HEAD_SHARE`) lets them go too.
 """
 HEAD_SHARE = 64
-"""This part of the limit stays resident at the head of each queue: what is delivered while the first reading is under way."""
+"""This part of the limit stays resident at the head of each queue, and a message at least: what is delivered while the first
+reading is under way.
+"""
 READ_BACK_SHARE = 8
 """This part of the limit is for bodies that were read back: some batches ahead of the consumers of some deep queues."""
 REST_SHARE = 16
 """After everything was looked at, this part of the limit has to come in before it is looked at again."""
-TURN_POSITIONS = 4096
-"""Positions looked at in one go: some milliseconds, and more than one input brings in of messages that can be dropped."""
-_STEP = 256
+TURN_COST = PIECE_COST
+"""Of what is done in one go, as of any piece: inputs that bring in more than goes in theirs leave it to turns of its own."""
+QUEUES_IN_ONE = 2000
+"""Queues of which the long ones are found in one go: some tenths of a millisecond."""
+_QUEUES_SHIFT = 3
+"""So many of these cost as much as a unit of `Pieces`: 2 to this."""
+_STEP = 32
+"""Positions that are asked for together: mostly as many bodies go with one input as came with it, and those are few."""
+_FIRST_MAX = 256
+"""Of what is delivered first by its priority, looked at in a queue."""
+_DROP_COST = 5
+"""Of letting one body go, in units of `Pieces`: its checksum is made. To look at a message costs one, and to unpack one, too."""
 
 
 class ResidentBodies:
@@ -47,8 +59,12 @@ class ResidentBodies:
         """Nothing is looked at below."""
         self._behind = LogIndex(0)
         """Nothing is looked at before the own store has this: what can go is waiting for it."""
+        self._unseen: list[QueueId] = []
+        """Queues that were not asked yet whether they are long and have their turn before the next rest; the last first."""
         self._turn: deque[QueueId] = deque()
-        """Queues to be looked at before the next rest."""
+        """Those that are long."""
+        self._head_left = 0
+        """Bytes at the head of the first of these that stay resident, behind what was looked at."""
         self._dropped_to: dict[QueueId, QueuePosition] = {}
         """Everything between a queue's head and here was looked at."""
         self._read_back: deque[tuple[MessageId, int]] = deque()
@@ -62,80 +78,102 @@ class ResidentBodies:
             self._read_back.append((message_id, size))
             self._read_back_bytes += size
 
-    def trim(self, durable_end: LogIndex) -> None:
-        """Drop bodies while there are too many. `durable_end`: up to where the own store has the log."""
+    def trim(self, durable_end: LogIndex) -> bool:
+        """Drop bodies while there are too many, a piece of that; answers whether more of it could be done now, for which another
+        turn is to be asked. `durable_end`: up to where the own store has the log.
+        """
         contents = self._state.contents
-        while self._read_back_bytes > self._bytes_max // READ_BACK_SHARE:
+        cost = self._drop_read_back() if self._read_back_bytes > self._bytes_max // READ_BACK_SHARE else 0
+        if contents.resident_bytes <= self._threshold or durable_end < self._behind:
+            return cost >= TURN_COST
+        if self._state.unfinished is not None:
+            return False  # Queues may have places of messages whose contents are not there yet.
+        if not (self._turn or self._unseen):
+            self._begin_turn()
+        while (self._turn or self._unseen) and contents.resident_bytes > self._bytes_max:
+            if cost >= TURN_COST:
+                return True
+            if self._turn:
+                cost += self._trim_first(durable_end, TURN_COST - cost)
+            else:
+                cost += self._find_long()
+        is_over = not (self._turn or self._unseen) and contents.resident_bytes > self._bytes_max
+        resting_at = contents.resident_bytes + self._bytes_max // REST_SHARE
+        self._threshold = resting_at if is_over and not self._behind else self._bytes_max
+        return False
+
+    def _drop_read_back(self) -> int:
+        """What was read back and not taken, the oldest first, while there is too much of it; answers what that cost."""
+        cost = 0
+        while self._read_back_bytes > self._bytes_max // READ_BACK_SHARE and cost < TURN_COST:
             message_id, size = self._read_back.popleft()
             self._read_back_bytes -= size
-            contents.drop((message_id,))
-        if contents.resident_bytes <= self._threshold or durable_end < self._behind:
-            return
-        if self._state.unfinished is not None:
-            return  # Queues may have places of messages whose contents are not there yet.
-        if not self._turn:
-            self._begin_turn()
-        left = TURN_POSITIONS
-        while self._turn and contents.resident_bytes > self._bytes_max and left > 0:
-            queue = self._state.queues.by_id.get(self._turn[0])
-            if queue is not None:
-                left = self._trim_queue(queue, durable_end, left)
-            if left > 0 and contents.resident_bytes > self._bytes_max:
-                self._turn.popleft()
-        is_resting = not self._turn and contents.resident_bytes > self._bytes_max and not self._behind
-        resting_at = contents.resident_bytes + self._bytes_max // REST_SHARE
-        self._threshold = resting_at if is_resting else self._bytes_max
+            self._state.contents.drop((message_id,))
+            cost += _DROP_COST
+        return cost
 
     def _begin_turn(self) -> None:
         queues = self._state.queues.by_id
-        self._turn.extend(
-            queue.id for queue in queues.values() if queue.is_durable and queue.bytes > self._head_bytes
-        )
+        self._unseen.extend(reversed(queues))
         self._behind = LogIndex(0)
         self._dropped_to = {queue: to for queue, to in self._dropped_to.items() if queue in queues}
 
-    def _trim_queue(self, queue: Queue, durable_end: LogIndex, left: int) -> int:
-        """Look at some positions behind the last one looked at; answers how many of `left` remain."""
-        head, contents = queue.head(), self._state.contents
-        if head is None:
-            return left
+    def _find_long(self) -> int:
+        """Some of those that nobody has asked of; answers what that cost."""
+        some = self._unseen[: -QUEUES_IN_ONE - 1 : -1]
+        del self._unseen[-len(some) :]
+        queues = filter(None, map(self._state.queues.by_id.get, some))
+        self._turn.extend(queue.id for queue in queues if queue.is_durable and queue.bytes > self._head_bytes)
+        return len(some) >> _QUEUES_SHIFT
+
+    def _trim_first(self, durable_end: LogIndex, cost_max: int) -> int:
+        """Look at some positions of the first queue whose turn it is, behind the last one looked at: until that has cost so much,
+        or enough is gone. Its turn is over when nothing more of it can go. Answers what it cost.
+        """
+        queue, contents = self._state.queues.by_id.get(self._turn[0]), self._state.contents
+        head = queue.head() if queue is not None else None
+        if queue is None or head is None:
+            self._end_turn()
+            return 1
         marker = self._dropped_to.get(queue.id, QueuePosition(0))
         if marker < head:
-            marker = self._end_of_head(queue)
+            marker, self._head_left = QueuePosition(head - 1), max(self._head_bytes, 1)
         first = self._first_by_priority(queue)
-        while left > 0 and contents.resident_bytes > self._bytes_max:
-            found = queue.positions(marker + 1, min(left, _STEP))
-            if not found:
-                break
-            left -= len(found)
-            ids = queue.message_ids(found)
-            for position, message_id, content in zip(found, ids, contents.of(ids), strict=True):
-                if type(content) is Message and size_of(content) >= self._body_bytes_min:
+        cost = 1 + len(first)
+        while found := queue.positions(marker + 1, _STEP):
+            for position, message_id in zip(found, queue.message_ids(found), strict=True):
+                cost += 1
+                size = contents.size_of(message_id)
+                if self._head_left > 0:
+                    self._head_left -= size
+                elif size >= self._body_bytes_min:
                     index = index_of(message_id)
                     if index > durable_end:
                         self._behind = min(self._behind or index, index)
-                    if index > durable_end or contents.resident_bytes <= self._bytes_max:
                         self._dropped_to[queue.id] = marker
-                        return left
+                        self._end_turn()
+                        return cost
                     if position not in first and not contents.references(message_id)[1]:
-                        contents.drop((message_id,))
+                        cost += contents.unpacked_for(message_id)
+                        if contents.get(message_id) is not None:
+                            contents.drop((message_id,))
+                            cost += _DROP_COST
                 marker = position
+                if cost >= cost_max or contents.resident_bytes <= self._bytes_max:
+                    self._dropped_to[queue.id] = marker
+                    return cost
         self._dropped_to[queue.id] = marker
-        return left
+        self._end_turn()
+        return cost
+
+    def _end_turn(self) -> None:
+        self._turn.popleft()
+        self._head_left = 0
 
     def _first_by_priority(self, queue: Queue) -> Collection[QueuePosition]:
         """Those that are delivered before what stands at the head: as much as a head has, and no more than a few."""
         if queue.priorities is None:
             return ()
-        found = queue.priorities.above_default(_STEP)
+        found = queue.priorities.above_default(_FIRST_MAX)
         sizes = accumulate(map(size_of, self._state.contents.of(queue.message_ids(found))))
         return {position for position, size in zip(found, sizes, strict=True) if size <= self._head_bytes}
-
-    def _end_of_head(self, queue: Queue) -> QueuePosition:
-        """The last position that stays resident at the head of a queue, which is not empty."""
-        size = 0
-        for position in queue.positions(0, TURN_POSITIONS):
-            size += queue.size_of((position,))
-            if size >= self._head_bytes:
-                break
-        return position

@@ -42,7 +42,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "lockstep.core.priorities": {"_CHUNK": 1},
     "lockstep.core.queues": {"RESTORED_IN_ONE": 1},
     "lockstep.core.replication": {"FRAMES_IN_ONE": 1, "HELD_IN_ONE": 1},
-    "lockstep.core.resident_bodies": {"TURN_POSITIONS": 1, "_STEP": 1},
+    "lockstep.core.resident_bodies": {"QUEUES_IN_ONE": 1, "TURN_COST": 1, "_FIRST_MAX": 1, "_STEP": 1},
     "lockstep.core.restoration": {"SAID_IN_ONE": 1, "TAKEN_IN_ONE": 1},
     "lockstep.core.routing": {"STEPS_IN_ONE": 1},
     "lockstep.core.set_state": {

@@ -159,13 +159,14 @@ class BackupCore:
             self._store.take_loaded(now)
         if self._following.has_joined:
             self._following.tell_joined(now)
+        is_trimming = False
         if memory.copy is not None and (memory.joining is None or not memory.joining.is_settling):
-            memory.copy.bodies.trim(memory.durable_end)
+            is_trimming = memory.copy.bodies.trim(memory.durable_end)
             clearing = memory.copy.state.clearing
             if clearing.queues and (turns := clearing.turns()) is not None:
                 memory.pieces.begin(turns)
-        if memory.pieces.works:
-            memory.effects += memory.pieces.ask(self.set_name, now)
+        if memory.pieces.works or is_trimming:
+            memory.effects += memory.pieces.ask(self.set_name, now, is_trimming)
         return memory.take_effects()
 
     def _hear(self, given: AnyInput, now: Now) -> None:

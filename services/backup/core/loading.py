@@ -11,6 +11,7 @@ from lockstep.core.epoch_table import Reigns
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.log_copy import CannotApply, LogCopy
+from lockstep.core.resident_bodies import TURN_COST
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateChunk
@@ -118,7 +119,8 @@ class Loading:
             yield len(durable) // FRAME_BYTES_EACH
         copy.learn(self._commit_index)
         yield from copy.apply_in_steps(self._commit_index)
-        copy.bodies.trim(self._log_end)
+        while copy.bodies.trim(self._log_end):
+            yield TURN_COST
 
     def _settle(self) -> Iterator[int]:
         if self._restoration is not None:

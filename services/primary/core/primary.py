@@ -667,7 +667,8 @@ class PrimaryCore:
         """Ask for bodies that somebody waits for; let others go, which are read back from what is durable here only."""
         context = self.context
         context.effects += context.read_back.requests(now.boottime_ms)
-        context.bodies.trim(self.membership.durable[self._own])
+        if context.bodies.trim(self.membership.durable[self._own]):
+            context.effects += context.pieces.ask(context.state.set_name, now, is_more=True)
 
     def _subscribed_brokers(self) -> list[BrokerId]:
         return self.backups.brokers()

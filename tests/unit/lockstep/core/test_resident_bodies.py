@@ -4,14 +4,17 @@ from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.ids import LogIndex
 from lockstep.core.invariants import check_invariants
 from lockstep.core.queues import Queue
-from lockstep.core.resident_bodies import READ_BACK_SHARE, ResidentBodies
+from lockstep.core.resident_bodies import QUEUES_IN_ONE, READ_BACK_SHARE, TURN_COST, ResidentBodies
 from lockstep.core.restoration import restore
 from lockstep.core.set_state import SetState
-from tests.unit.lockstep.core.history import SET, Log, message
+from tests.counted_work import CountedOpcodes
+from tests.unit.lockstep.core.history import SET, Log, message, replay
 
 KIB = 1024
 LIMIT = 64 * KIB
 EVERYTHING = LogIndex(1 << 40)
+OPCODES_MAX = 150 * TURN_COST
+"""Of one step: to look at a message takes a hundred, and to let its body go some more."""
 
 
 def filled(count: int = 200, size: int = KIB) -> tuple[Log, Queue, ResidentBodies]:
@@ -156,3 +159,41 @@ def test_nothing_goes_while_a_message_is_put_into_many_queues() -> None:
     bodies.trim(EVERYTHING)
     assert log.state.contents.resident_bytes <= LIMIT
     check_invariants(log.state)
+
+
+def test_a_step_looks_at_little_of_a_long_queue_and_all_is_trimmed_in_some() -> None:
+    log = Log()
+    queue = log.queue("q")
+    for _ in range(60):
+        log.publish(*[message((queue,), b"y" * 8)] * 100)  # A head of small messages.
+    for _ in range(80):
+        log.publish(*[message((queue,), b"x" * KIB)] * 50)
+    log.flush()
+    state = replay(log.frames)  # There what was published together is packed.
+    assert trimmed_in_steps(state, ResidentBodies(state, LIMIT)) > 5
+    assert state.contents.resident_bytes <= LIMIT
+    check_invariants(state)
+
+
+def test_a_step_asks_some_of_many_queues_and_all_are_asked_in_some() -> None:
+    log = Log()
+    fleeting = log.queue("fleeting", is_durable=False)
+    log.publish(*[message((fleeting,), b"x" * KIB, is_durable=False)] * 100, is_durable=False)
+    for number in range(20 * QUEUES_IN_ONE):
+        log.queue(f"short {number}")
+    long = log.queue("long")
+    log.publish(*[message((long,), b"x" * KIB)] * 50)
+    assert trimmed_in_steps(log.state, ResidentBodies(log.state, LIMIT)) > 2
+    assert here(long) == [True] + 49 * [False]
+
+
+def trimmed_in_steps(state: SetState, bodies: ResidentBodies) -> int:
+    """Trims until nothing more can go, in steps of which each does little; answers how many there were."""
+    steps = 1
+    while True:
+        with CountedOpcodes() as step:
+            is_more = bodies.trim(EVERYTHING)
+        assert step.total < OPCODES_MAX, f"step {steps}"
+        if not is_more:
+            return steps
+        steps += 1

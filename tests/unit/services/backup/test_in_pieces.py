@@ -244,3 +244,29 @@ def test_bodies_go_behind_a_message_that_is_being_put_into_many_queues_and_not_a
     turns(bench, 100)
     assert not copy.is_amid_frame and copy.state.contents.resident_bytes <= limit
     check_invariants(copy.state)
+
+
+def test_bodies_that_are_too_many_go_in_turns_that_are_asked_for() -> None:
+    log, limit = Log(), 64 << 10
+    queue = log.queue("q")
+    log.flush()
+    (held,) = log.frames
+    copy = LogCopy(SetState(SET), LogIndex(0), 1 << 30, limit)
+    copy.append(held)
+    copy.commit(held.header.last)
+    bench = BackupBench(MemoryStore("disk-b", held), 1, copy, True)
+    bench.hear(accepted(copy.log_end))
+    for _ in range(20):
+        log.publish(*[message((queue,), b"x" * 1024)] * 100)
+    log.flush()
+    many = log.frames[-1]
+    bench.hear(Frames(SET, Epoch(1), ((many.durable, many.transient),), many.header.last))
+    asked = 0
+    while copy.state.contents.resident_bytes > limit or copy.state.applied < many.header.last:
+        assert isinstance(bench.effects[-1], WakeAt)
+        turns(bench)
+        asked += 1
+    assert asked > 3
+    effects = len(bench.effects)
+    turns(bench)
+    assert len(bench.effects) == effects, "nothing more is to be done"
