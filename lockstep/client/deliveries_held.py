@@ -4,8 +4,10 @@ Law: a delivery is named by (queue, epoch, position) and held from its arrival u
 is over, unless that was handed over (DESIGN T6). A consumer's credit is what was granted less what arrived.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from operator import countOf
 
 from lockstep.client.session_events import DeliveriesVoided, Effect
 from lockstep.core.commands import SettleCommand
@@ -128,9 +130,10 @@ class DeliveriesHeld:
 
     def in_hand(self, unsettled: Iterable[SettleCommand]) -> tuple[HeldDeliveries, ...]:
         """What a resumption names: all that is held, and what settles without an answer name."""
-        positions = self.by_queue()
+        # A set of them all would cost more than the rest.
+        positions: dict[str, Collection[QueuePosition]] = dict(self._held)
         for command in unsettled:
-            positions.setdefault(command.queue, set()).update(command.positions)
+            positions[command.queue] = {*positions.get(command.queue, ()), *command.positions}
         return tuple(
             HeldDeliveries(queue, self.epoch, tuple(sorted(positions[queue]))) for queue in sorted(positions)
         )
@@ -155,18 +158,37 @@ class DeliveriesHeld:
         self.epoch = epoch
         return []
 
+    def _by_arrival(self, queue: str) -> dict[tuple[int, Epoch], list[QueuePosition]]:
+        """What is held of a queue, in ascending order, by consumer and epoch."""
+        held, epoch = self._held[queue], self.epoch
+        first = next(iter(held.values()))
+        # Hundreds of thousands that one consumer has are counted and sorted, and not looked at one by one.
+        if not self._earlier and countOf(held.values(), first) == len(held):
+            return {(first, epoch): sorted(held)}
+        found: dict[tuple[int, Epoch], list[QueuePosition]] = {}
+        if self._earlier:
+            for position, number in held.items():
+                arrived = self._earlier.get((queue, position), epoch)
+                found.setdefault((number, arrived), []).append(position)
+        else:
+            by_number: defaultdict[int, list[QueuePosition]] = defaultdict(list)
+            for position, number in held.items():
+                by_number[number].append(position)
+            found = {(number, epoch): positions for number, positions in by_number.items()}
+        for positions in found.values():
+            positions.sort()
+        return found
+
     def void(self, epoch: Epoch) -> list[Effect]:
         """Everything held is void from now on; `epoch` is that of what comes next."""
-        voided: dict[tuple[str, int, Epoch], list[QueuePosition]] = {}
-        for queue, held in self._held.items():
-            for position, number in held.items():
-                arrived = self._earlier.get((queue, position), self.epoch)
-                voided.setdefault((queue, number, arrived), []).append(position)
         effects: list[Effect] = []
-        for (queue, number, arrived), positions in sorted(voided.items()):
-            if (consumer := self.consumers.get(number)) is not None:
-                consumer.credit += len(positions)
-            effects.append(DeliveriesVoided(number, queue, arrived, tuple(sorted(positions))))
+        for queue in sorted(filter(self._held.get, self._held)):
+            voided = self._by_arrival(queue)
+            for number, arrived in sorted(voided):
+                positions = tuple(voided[number, arrived])
+                if (consumer := self.consumers.get(number)) is not None:
+                    consumer.credit += len(positions)
+                effects.append(DeliveriesVoided(number, queue, arrived, positions))
         self._held.clear()
         self._earlier.clear()
         self.epoch = self.kept_from = epoch
