@@ -227,7 +227,7 @@ class CommandBatches:
             )
         if disposition == c.Disposition.REJECT and transaction is None and not self._in_order:
             return self._rejects.add(queue, epoch, positions)
-        lost_sessions = self._session.lost_sessions
+        lost_sessions = self._session.losses_told
         key = "settle", queue, epoch, disposition, transaction, excluded_consumer, annotations, lost_sessions
         if self._in_order:
             self._enter("settle" if transaction is None else transaction)

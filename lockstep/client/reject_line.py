@@ -64,7 +64,7 @@ class RejectLine:
     def add(self, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]) -> "asyncio.Future[int]":
         """Rejects them behind others of the queue; done when all are dead letters, with their number."""
         session, line = self._session, (queue, epoch)
-        reject = _Reject(line, positions, session.loop.create_future(), session.lost_sessions)
+        reject = _Reject(line, positions, session.loop.create_future(), session.losses_told)
         self._last.setdefault(queue, {})[epoch] = reject
         waiting = self.waiting.get(line)
         if waiting is None:

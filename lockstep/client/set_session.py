@@ -46,6 +46,8 @@ EFFECTS_AT_ONCE = 200
 """That are performed before others have their turn: some milliseconds."""
 POSITIONS_PER_EFFECT = 10
 """To tell that so many deliveries are void costs as much as another effect."""
+POSITIONS_AT_ONCE = EFFECTS_AT_ONCE * POSITIONS_PER_EFFECT
+"""Of void deliveries, of which is told before others have their turn."""
 
 
 class ConsumerPort(Protocol):
@@ -53,12 +55,14 @@ class ConsumerPort(Protocol):
 
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[sm.DeliveredMessage, ...]) -> None: ...
     def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> Iterator[int] | None:
-        """May answer what is to be done for that, as `Voided` does."""
+        """`positions`: in ascending order. May answer what is to be done for that, as `Voided` does."""
 
     def drained(self) -> None: ...
     def stop(self, code: ErrorCode, message: str) -> None: ...
 
 
+_FOR_CONSUMERS = e.Delivered, e.DeliveriesVoided, e.ConsumerDrained, e.ConsumerStopped, e.SessionLost
+"""Told in their order; behind the loss of a session comes what the next one delivers."""
 Voided = Callable[[str, Epoch, tuple[QueuePosition, ...]], Iterator[int] | None]
 """Hears that deliveries of a queue, from an epoch, are void. May answer what is to be done for that, in steps that say what they
 cost (`lockstep/core/pieces.py`): it begins at once, and nobody is told anything else before its end."""
@@ -102,8 +106,12 @@ class SetSession:
         self.has_complete = False
         """Of these commands one takes no more, and whoever asked for room since has let nobody else run."""
         self.lost_sessions = 0
+        """What came in them is void, whoever has been told so."""
+        self.losses_told = 0
+        """So many of these losses consumers have heard of to their end: what they have came in the session behind those. Whoever
+        notes in which session he got something notes this, and compares it with `lost_sessions`."""
         self._told_id = self.core.session_id
-        """Id of the session that callers and consumers know of: not yet the next one, where the loss of this is being told."""
+        """Id of the session that callers know of: not yet the next one, where the loss of this is being told."""
         self.transactions: dict[TransactionKey, Callable[[], None]] = {}
         """Open transactions, and whom to tell when they are aborted."""
         self._channels = channels
@@ -116,6 +124,8 @@ class SetSession:
         self._is_turn_due = False
         self._voiding: deque[Iterator[int]] = deque()
         """What is to be done for the effect that was performed last: one at most."""
+        self._voided_at_once = 0
+        """Positions of which consumers were told outside of a turn, since it came to more than goes at once."""
         self._behind: deque[e.Effect] = deque()
         """Effects that wait for their turn."""
         self._is_behind = False
@@ -245,6 +255,11 @@ class SetSession:
         """Whether what came in that epoch is void, and those who have it are still to be told."""
         return self._is_behind and epoch < self.core.line.held.kept_from
 
+    @property
+    def is_telling_loss(self) -> bool:
+        """Whether a session is lost, and consumers have still to hear of it: all that they have is void."""
+        return self.losses_told != self.lost_sessions
+
     def ask(self, question: rq.Question) -> "asyncio.Future[sm.Answer]":
         """Hands a question in; cancelled, it is not asked where it was not yet."""
         future: asyncio.Future[sm.Answer] = self.loop.create_future()
@@ -355,10 +370,8 @@ class SetSession:
 
     def _perform_all(self, effects: Sequence[e.Effect]) -> None:
         """In their order, and in turns where they are many, or one is much: with a primary go the deliveries of thousands of
-        consumers, or hundreds of thousands of one.
-
-        Not where a session is lost: whoever still has its deliveries must not settle them in the next one's name (DESIGN T6).
-        Those of an epoch that is over are refused by the next.
+        consumers, or hundreds of thousands of one. Meanwhile an epoch that is over is refused by the next, and a session that is
+        lost is known by `lost_sessions`: nobody settles its deliveries in the next one's name (DESIGN T6).
         """
         count = 0
         if len(effects) <= EFFECTS_AT_ONCE:
@@ -373,8 +386,10 @@ class SetSession:
             self._is_behind = True
             self.loop.call_soon(self._perform_behind)
         self._behind.extend(effects)
-        if any(isinstance(effect, e.SessionLost) for effect in effects):
-            self._perform_rest()
+        losses = sum([type(effect) is e.SessionLost for effect in effects])
+        if losses:
+            self.lost_sessions += losses
+            self._perform_for_callers()
 
     def _perform_behind(self) -> None:
         """Some of those that wait."""
@@ -389,6 +404,20 @@ class SetSession:
         self._is_behind = bool(effects or self._voiding)
         if self._is_behind:
             self.loop.call_soon(self._perform_behind)
+
+    def _perform_for_callers(self) -> None:
+        """What consumers are not told waits for nothing where a session is lost: no transaction of it is taken for open."""
+        effects, for_consumers = list(self._behind), list[e.Effect]()
+        self._behind.clear()
+        for effect in effects:
+            if isinstance(effect, _FOR_CONSUMERS):
+                for_consumers.append(effect)
+                if isinstance(effect, e.SessionLost):
+                    self._told_id = self.core.session_id
+            else:
+                self._perform_one(effect)
+        # What has come of them is behind the others.
+        self._behind.extendleft(reversed(for_consumers))
 
     def _perform_rest(self) -> None:
         while self._voiding or self._behind:
@@ -434,7 +463,7 @@ class SetSession:
             case e.Delivered(consumer, queue, epoch, messages):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
-                else:
+                elif not self.is_telling_loss:
                     # It has stopped while this waited for its turn, or its end waits.
                     self.core.give_back(consumer, queue, epoch, messages)
                     self.write_soon()
@@ -465,6 +494,11 @@ class SetSession:
                 if (abort := self.transactions.pop(transaction, None)) is not None:
                     abort()
             case e.DeliveriesVoided(consumer, queue, epoch, positions):
+                if not self._is_behind:
+                    self._voided_at_once += len(positions)
+                    if self._voided_at_once > POSITIONS_AT_ONCE:
+                        self._voided_at_once = 0
+                        self._fall_behind(())
                 if (port := self._consumers.get(consumer)) is not None:
                     self._begin_voiding(port.void(epoch, positions))
                 elif self._voided is not None:
@@ -479,7 +513,8 @@ class SetSession:
                 self._on_attached(self, effect)
                 self.write_soon()
             case e.SessionLost():
-                self.lost_sessions += 1
+                self.losses_told += 1
+                self.lost_sessions = max(self.lost_sessions, self.losses_told)
                 self._told_id = self.core.session_id
             case e.PoisonFound(number, kind, text):
                 line = "event=poison_refused set=%s command %d (%s) is not sent again: %s"

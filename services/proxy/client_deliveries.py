@@ -353,7 +353,7 @@ class ClientDeliveries:
         disposition = _DISPOSITIONS.get(said.outcome, Disposition.RELEASE)
         if said.outcome == StateCode.MODIFIED and not said.has_failed:
             disposition = Disposition.RELEASE
-        lost_sessions = self.source.session.lost_sessions
+        lost_sessions = self.source.session.losses_told
         if said.outcome == StateCode.REJECTED:
             # What is void goes out again: as whoever releases it wants, but not for whoever says that nobody is to get it.
             rejected = self._rejected.setdefault(said.transaction, [])
@@ -467,7 +467,7 @@ class ClientDeliveries:
                         path.update(owed.handle, state)
                 self._owner.wrote()
 
-        lost_sessions = self.source.session.lost_sessions
+        lost_sessions = self.source.session.losses_told
         place = self.source.session, self.source.batches
         positions = [retired.name[1] for retired in entries]
 
@@ -524,7 +524,7 @@ class ClientDeliveries:
         annotations: bytes,
     ) -> None:
         """Tells the broker what goes back, and what its client says of it: without that, if it is more than a broker keeps."""
-        lost_sessions = self.source.session.lost_sessions
+        lost_sessions = self.source.session.losses_told
 
         def without(done: Confirmation) -> None:
             error = done.exception()

@@ -9,6 +9,7 @@ before that is aborted (2.6.14), and goes back as if its client had it, unless t
 import asyncio
 import sys
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Protocol
@@ -140,7 +141,7 @@ class OutgoingLink:
         if self._is_over:
             return
         self._is_over = True
-        self._lost_sessions = self.source.session.lost_sessions
+        self._lost_sessions = self.source.session.losses_told
         begun = self._deliveries.begun
         if self._is_answered_early and path.remote_state(begun) != StateCode.ACCEPTED:
             # Whatever else its client wants, it needs no more of it.
@@ -350,19 +351,17 @@ class OutgoingLink:
     def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> Iterator[int]:
         self._asked += len(positions)
         if self._waiting:
-            late = {message.position for its_epoch, message in self._waiting if its_epoch == epoch}
-            late.intersection_update(positions)
             self._waiting = deque(
                 (its_epoch, message)
                 for its_epoch, message in self._waiting
-                if its_epoch != epoch or message.position not in late
+                if its_epoch != epoch or not _has(positions, message.position)
             )
         if not self._waiting:
             self._hold(0)
         begun = self._deliveries.begun
         if self._is_presettled and begun is not None and not self.source.is_browser:
             its_epoch, position = self._deliveries.sent[begun]
-            if its_epoch == epoch and position in positions:
+            if its_epoch == epoch and _has(positions, position):
                 # It comes again, as another one: its client is not to have it twice.
                 self._leave(_NOTHING)
                 self._deliveries.abort()
@@ -431,6 +430,8 @@ class OutgoingLink:
             return 0
         handle, now_ms = self._handle, int(time.time() * 1000)
         is_settled, is_browser = self._is_presettled, self.source.is_browser
+        if is_settled and not is_browser and self.source.session.is_telling_loss:
+            return 0  # It comes again, and its client would have it twice.
         most = self._message_bytes_max
         accepted: dict[Epoch, list[QueuePosition]] = {}
         too_large: dict[Epoch, list[QueuePosition]] = {}
@@ -585,6 +586,12 @@ async def _done_later(work: Iterator[None], is_back: "asyncio.Future[None]") -> 
         await in_steps(work)
     finally:
         is_back.set_result(None)
+
+
+def _has(positions: Sequence[QueuePosition], position: QueuePosition) -> bool:
+    """Of many in ascending order."""
+    at = bisect_left(positions, position)
+    return at < len(positions) and positions[at] == position
 
 
 def _by_epoch(names: Sequence[DeliveryName]) -> dict[Epoch, list[QueuePosition]]:

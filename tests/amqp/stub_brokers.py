@@ -118,7 +118,8 @@ class StubSet:
     """Its queues have `DELIVERIES_MAX` messages for each consumer."""
 
     set_name = "stub"
-    lost_sessions = 0
+    lost_sessions = losses_told = 0
+    is_telling_loss = False
 
     def __init__(self) -> None:
         self._consumers: dict[int, Any] = {}

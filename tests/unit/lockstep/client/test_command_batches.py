@@ -33,6 +33,7 @@ class Writing:
     before_write: Callable[[], None]
     gathered_bytes = 0
     lost_sessions = 0
+    losses_told = 0
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -391,6 +392,7 @@ async def test_what_is_settled_is_said_in_the_name_of_no_later_session(in_order:
 
     of_the_lost, in_a_transaction = settle(1), settle(2, TX)
     session.lost_sessions += 1
+    session.losses_told += 1
     of_the_next = settle(3)
     made.flush()
     error = of_the_lost.exception()
@@ -399,6 +401,25 @@ async def test_what_is_settled_is_said_in_the_name_of_no_later_session(in_order:
     settled = [one.positions for one in session.submitted if isinstance(one, c.SettleCommand)]
     assert sorted(settled) == [(2,), (3,)], "its set refuses what is of a transaction that has ended"
     assert not in_a_transaction.done() and not of_the_next.done()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_what_is_settled_while_consumers_have_still_to_hear_of_a_loss_is_said_in_nobodys_name(
+    in_order: bool,
+) -> None:
+    """They have nothing of the next session before they have heard of it."""
+    session, made = batches(in_order=in_order)
+    session.lost_sessions += 1
+    late = made.settle("q", Epoch(1), [QueuePosition(1)], c.Disposition.ACCEPT, None)
+    rejected = made.settle("q", Epoch(1), [QueuePosition(2)], c.Disposition.REJECT, None)
+    session.losses_told += 1
+    of_the_next = made.settle("q", Epoch(1), [QueuePosition(3)], c.Disposition.ACCEPT, None)
+    made.flush()
+    for confirmation in late, rejected:
+        error = confirmation.exception()
+        assert isinstance(error, Rejected) and error.code is ErrorCode.STALE_DELIVERY
+    settled = [one.positions for one in session.submitted if isinstance(one, c.SettleCommand)]
+    assert settled == [(3,)] and not of_the_next.done()
 
 
 class _OnceOnly(list[c.OutgoingMessage]):

@@ -8,11 +8,18 @@ import pytest
 
 from lockstep.client import session_events as e
 from lockstep.client.session import Session
-from lockstep.client.set_session import EFFECTS_AT_ONCE, POSITIONS_PER_EFFECT, SetSession
-from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, QueuePosition, SetName
+from lockstep.client.set_session import (
+    EFFECTS_AT_ONCE,
+    POSITIONS_AT_ONCE,
+    POSITIONS_PER_EFFECT,
+    SetSession,
+)
+from lockstep.core.commands import OutgoingMessage
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName
 from lockstep.core.pieces import PIECE_COST
-from lockstep.core.server_messages import DeliveredMessage
+from lockstep.core.server_messages import DeliveredMessage, Deliveries, SessionEnded
+from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
 MANY = 5 * EFFECTS_AT_ONCE
 
@@ -45,6 +52,10 @@ async def one(session: Session) -> tuple[SetSession, Port]:
     return opened, port
 
 
+def content(position: int) -> DeliveredMessage:
+    return DeliveredMessage(QueuePosition(position), b"", b"", 0, 0, True)
+
+
 def voided(number: int, count: int = 1) -> e.DeliveriesVoided:
     positions = tuple(QueuePosition(number * 1000 + place) for place in range(count))
     return e.DeliveriesVoided(1, "q", Epoch(1), positions)
@@ -74,12 +85,112 @@ async def test_many_positions_count_as_more_than_one_effect(one: tuple[SetSessio
     assert max(told) <= EFFECTS_AT_ONCE // 5
 
 
-async def test_nothing_of_a_lost_session_is_told_later(one: tuple[SetSession, Port]) -> None:
-    """In between somebody could settle what came with it in the name of the next session, which may hold the same message."""
+async def test_consumers_are_told_in_turns_that_a_session_is_lost_and_callers_at_once(
+    one: tuple[SetSession, Port],
+) -> None:
+    """What consumers have is known to be void meanwhile, and what the next session delivers is told behind all of it."""
     session, port = one
-    lost = session.lost_sessions
-    session._perform_all([*(voided(number) for number in range(MANY)), e.SessionLost(ErrorCode.EXPIRED, "")])
-    assert len(port.heard) == MANY and session.lost_sessions == lost + 1
+    lost, aborted = session.lost_sessions, asyncio.Event()
+    key = LogIndex(1), Epoch(1)
+    session.transactions[key] = aborted.set
+    waiting = session.loop.create_future()
+    waiting.add_done_callback(asyncio.Future.exception)
+
+    def hear(_: object) -> None:
+        session._perform_all([e.ConsumerDrained(1)])
+
+    voids = [voided(number) for number in range(MANY)]
+    session._perform_all(voids[: MANY // 2] * 2)
+    session._perform_all(
+        [
+            e.TransactionAborted(key),
+            *voids,
+            e.CommandRejected(waiting, ErrorCode.EXPIRED, ""),
+            e.CommandRejected(hear, ErrorCode.EXPIRED, ""),
+            e.SessionLost(ErrorCode.EXPIRED, ""),
+        ]
+    )
+    assert aborted.is_set() and waiting.done() and isinstance(waiting.exception(), Rejected)
+    session._perform_all([DELIVERED])
+    told = [len(port.heard)]
+    assert told == [0]
+    while session._is_behind:
+        assert session.is_telling_loss and (session.lost_sessions, session.losses_told) == (lost + 1, lost)
+        await asyncio.sleep(0)
+        told.append(len(port.heard))
+    assert max(after - before for before, after in pairwise(told)) <= EFFECTS_AT_ONCE
+    assert len(port.heard) == 2 * MANY + 2
+    assert port.heard[-2:] == ["drained", (Epoch(2), 1)], "what comes of it is behind the others, too"
+    assert not session.is_telling_loss and session.losses_told == lost + 1
+
+
+async def test_what_a_lost_session_has_delivered_is_its_own_though_it_is_told_later(session: Session) -> None:
+    """The next one may hold the same message, of the same epoch, for somebody else."""
+    consumer = await session.consume("a", credit=10)
+    opened, _ = await session.of_set(SetName("one"))
+    number = consumer._number
+    delivered = e.Delivered(number, "q", Epoch(1), (content(1), content(2)))
+    gone = e.DeliveriesVoided(number, "q", Epoch(1), (QueuePosition(1), QueuePosition(2)))
+    others = [voided(number) for number in range(100, 100 + MANY)]
+    opened._perform_all([*others, delivered])
+    opened._perform_all([*others, gone, e.SessionLost(ErrorCode.EXPIRED, "")])
+    while (message := consumer.take()) is None:
+        await asyncio.sleep(0)
+    assert opened.is_telling_loss and not message.is_known_void
+    assert message.is_void
+    with pytest.raises(Rejected, match="void"):
+        await message.accept()
+    second = consumer.take()
+    assert second is not None and second.lost_sessions == opened.lost_sessions - 1
+    async with session.transaction() as transaction:
+        with pytest.raises(Rejected, match="void"):
+            await transaction.accept(second)
+        await transaction.rollback()
+    while opened._is_behind:
+        await asyncio.sleep(0)
+    assert not consumer._unsettled
+
+
+async def test_what_came_for_a_consumer_that_has_stopped_is_not_given_back_in_the_next_ones_name(
+    session: Session,
+) -> None:
+    consumer = await session.consume("a", credit=10)
+    opened, _ = await session.of_set(SetName("one"))
+    number = consumer._number
+    del opened._consumers[number]
+    opened._perform_all([voided(number) for number in range(100, 100 + MANY)])
+    opened._perform_all([e.Delivered(number, "q", Epoch(1), (content(1),))])
+    opened._perform_all([e.SessionLost(ErrorCode.EXPIRED, "")])
+    # The next one has it, and its consumer's end waits.
+    opened.core.line.held._held["q"] = {QueuePosition(1): number}
+    last = opened.core.window.last
+    while opened._is_behind:
+        await asyncio.sleep(0)
+    assert opened.core.window.last == last
+
+
+async def test_consumers_that_have_much_are_told_in_turns_though_they_are_few(
+    one: tuple[SetSession, Port],
+) -> None:
+    session, port = one
+    few = [voided(number, POSITIONS_AT_ONCE // 2) for number in range(10)]
+    session._perform_all(few)
+    told = [len(port.heard)]
+    while len(port.heard) < len(few):
+        await asyncio.sleep(0)
+        told.append(len(port.heard))
+    assert max(after - before for before, after in pairwise([0, *told])) <= 3
+
+
+async def test_a_consumer_notes_in_pieces_what_is_void(session: Session) -> None:
+    consumer = await session.consume("a", credit=10)
+    count = 10_000
+    consumer.deliver("q", Epoch(1), tuple(content(position) for position in range(count)))
+    left = [len(consumer._unsettled)]
+    for _ in consumer.void(Epoch(1), tuple(map(QueuePosition, range(count)))):
+        left.append(len(consumer._unsettled))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 2_000
 
 
 async def test_few_effects_are_performed_at_once(one: tuple[SetSession, Port]) -> None:
@@ -125,7 +236,7 @@ class Slow(Port):
         self.heard.append("done")
 
 
-DELIVERED = e.Delivered(1, "q", Epoch(2), (DeliveredMessage(QueuePosition(1), b"", b"", 0, 0, True),))
+DELIVERED = e.Delivered(1, "q", Epoch(2), (content(1),))
 
 
 async def test_what_one_has_to_do_for_what_is_void_is_done_in_turns_before_it_is_told_more(
@@ -153,16 +264,53 @@ async def test_little_is_done_at_once_for_what_is_void(one: tuple[SetSession, Po
     assert slow.heard == ["begun", "done", (Epoch(2), 1)]
 
 
-async def test_all_is_done_at_once_where_a_session_is_lost(one: tuple[SetSession, Port]) -> None:
+async def test_what_one_has_to_do_for_a_lost_session_is_done_in_turns_too(
+    one: tuple[SetSession, Port],
+) -> None:
     session, _ = one
     slow = session._consumers[1] = Slow(5)
-    session._perform_all([voided(1)])
-    assert slow.heard == ["begun"]
+    session._perform_all([voided(1), e.SessionLost(ErrorCode.EXPIRED, ""), DELIVERED])
+    assert slow.heard == ["begun"] and slow.left == 4
+    while session._is_behind:
+        assert session.is_telling_loss
+        await asyncio.sleep(0)
+    assert slow.heard == ["begun", "done", (Epoch(2), 1)] and not session.is_telling_loss
+
+
+async def test_what_callers_say_while_consumers_are_told_is_for_the_next_session(
+    broker: FakeBroker, session: Session
+) -> None:
+    """In the order in which they say it, as ever."""
+    opened, batches = await session.of_target("", "a")
+    slow = Slow(5)
+    number = opened.consume(slow, "a", 10, is_exclusive=False)
+    await eventually(lambda: opened.is_attached and not opened.core.line.requests)
+    head, lost = (opened.core.epoch, LogIndex(1)), opened.core.session_id
+    opened._hear(e.Received(opened.core.line.stream, (Deliveries(*head, number, "a", (content(1),)),)))
+    opened._hear(
+        e.Received(opened.core.line.stream, (SessionEnded(*head, ErrorCode.UNKNOWN_SESSION, "it is over"),))
+    )
+    assert opened.is_telling_loss and opened.core.session_id != lost
+    published = batches.publish("", "a", [OutgoingMessage(b"", b"body")], None)
+    assert opened.core.window.last == 0
+    opened.drain(number)
+    assert opened.core.window.last == 1, "nobody looks at the queue before"
+    await published
+    assert slow.heard[-1] == "done" and not opened.is_telling_loss
+
+
+async def test_a_session_may_be_lost_while_the_loss_of_another_is_told(one: tuple[SetSession, Port]) -> None:
+    session, _ = one
+    slow = session._consumers[1] = Slow(5)
+    lost = session.lost_sessions
+    session._perform_all([voided(1), e.SessionLost(ErrorCode.EXPIRED, ""), DELIVERED])
     session._perform_all([voided(2), e.SessionLost(ErrorCode.EXPIRED, "")])
-    assert slow.heard == ["begun", "done", "begun", "done"]
-    slow.left = 5
-    session._perform_all([voided(1), e.SessionLost(ErrorCode.EXPIRED, "")])
-    assert slow.heard == ["begun", "done"] * 3
+    assert (session.lost_sessions, session.losses_told) == (lost + 2, lost)
+    while session._is_behind:
+        await asyncio.sleep(0)
+        if "done" not in slow.heard:
+            assert session.losses_told == lost
+    assert session.losses_told == lost + 2
 
 
 async def test_one_that_raises_later_takes_no_other_along(

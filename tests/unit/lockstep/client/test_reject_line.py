@@ -21,6 +21,7 @@ class Session:
     rejects_over: Callable[[str | None], asyncio.Future[None] | None]
     gathered_bytes = 0
     lost_sessions = 0
+    losses_told = 0
     _is_turn_due = False
 
     def __init__(self) -> None:
@@ -130,6 +131,7 @@ async def test_what_its_session_held_is_not_rejected_in_the_name_of_the_next(ses
     assert session.take() == [("q", "1", "2"), ("q", "2", "3")]
     behind = session.reject("q", 5)
     session.lost_sessions += 1
+    session.losses_told += 1
     session.answer(InDoubt(ErrorCode.UNKNOWN_SESSION, "lost"))
     for confirmation in (begun, waiting):
         assert isinstance(confirmation.exception(), InDoubt)
@@ -148,6 +150,7 @@ async def test_a_queue_that_takes_long_has_no_turn_any_more_when_its_session_is_
     for _ in "ab":
         session.answer(1)
     session.lost_sessions += 1
+    session.losses_told += 1
     session.answer(InDoubt(ErrorCode.UNKNOWN_SESSION, "lost"))
     session.take()
     slow = session.reject("c", 1, 2)
@@ -236,6 +239,7 @@ async def test_what_was_rejected_is_over_when_its_session_is_lost(session: Sessi
         session.reject("q", position)
     over = session.rejects_over("q")
     session.lost_sessions += 1
+    session.losses_told += 1
     session.answer(InDoubt(ErrorCode.UNKNOWN_SESSION, "lost"))
     assert over is not None and over.done()
 

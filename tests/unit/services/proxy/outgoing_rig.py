@@ -45,6 +45,8 @@ class Broker:
         self.annotations: list[bytes] = []
         self.confirmations: list[Confirmation] = []
         self.lost_sessions = 0
+        self.untold_losses = 0
+        """Of these, of which the link has still to hear."""
         self.over_before = Epoch(0)
         """What came in epochs before is void, and whoever has it is still to be told."""
         self.begun_after: list[QueuePosition | None] = []
@@ -60,6 +62,14 @@ class Broker:
 
     def is_over(self, epoch: Epoch) -> bool:
         return epoch < self.over_before
+
+    @property
+    def losses_told(self) -> int:
+        return self.lost_sessions - self.untold_losses
+
+    @property
+    def is_telling_loss(self) -> bool:
+        return bool(self.untold_losses)
 
     def consume(self, *_: object, after: QueuePosition | None = None, **__: object) -> int:
         self.begun_after.append(after)

@@ -600,3 +600,111 @@ async def test_what_is_left_goes_back_in_order_and_nothing_of_it_is_expected_aga
     positions = [position for some, _ in rig.broker.settled for position in some]
     assert positions == list(range(count // 2 + 1, count + 1))
     assert not len(rig.reclaims)
+
+
+# --- while links are told that their session is lost ---
+
+
+def lose(rig: Rig) -> None:
+    """The session, and others are told first: the link has still to hear of it."""
+    rig.broker.lost_sessions += 1
+    rig.broker.untold_losses += 1
+
+
+def tell(rig: Rig, *positions: int) -> None:
+    """All links have heard of it; this one, that these are void."""
+    if positions:
+        rig.void(*positions)
+    rig.broker.untold_losses -= 1
+
+
+@pytest.mark.parametrize("is_told_before_the_commit", [True, False])
+@pytest.mark.parametrize("outcome", [StateCode.ACCEPTED, StateCode.REJECTED])
+async def test_what_is_said_in_a_transaction_of_a_lost_session_fails_its_commit_though_the_link_has_not_heard(
+    outcome: StateCode, is_told_before_the_commit: bool
+) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    delivery = rig.deliver()
+    lose(rig)
+    say_in_transaction(delivery, outcome)
+    rig.exchange()
+    if is_told_before_the_commit:
+        tell(rig, 1)
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert rig.broker.settled == []
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("outcome", [StateCode.RELEASED, StateCode.MODIFIED, StateCode.REJECTED])
+async def test_what_is_said_in_a_transaction_meanwhile_gives_nothing_back(
+    outcome: StateCode, is_committed: bool
+) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    delivery = rig.deliver()
+    lose(rig)
+    say_in_transaction(delivery, outcome)
+    rig.exchange()
+    if is_committed and outcome is not StateCode.REJECTED:
+        await transaction.commit()
+    else:
+        await transaction.rollback()
+    tell(rig)
+    assert rig.broker.settled == []
+
+
+async def test_a_link_that_ends_meanwhile_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither now nor behind that: the next session may hold it, by the same name, for another client."""
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
+    count = 3 * RETURNED_AT_ONCE
+    rig = Rig(credit=count)
+    assert rig.link is not None
+    rig.deliver_again(EPOCH, *range(1, count + 1))
+    lose(rig)
+    rig.link.end(is_lost=True)
+    tell(rig)
+    await asyncio.gather(*rig.works_run)
+    assert rig.broker.settled == []
+
+
+async def test_what_was_refused_for_its_annotations_meanwhile_is_not_told_without_them() -> None:
+    rig = Rig()
+    delivery = rig.deliver()
+    lose(rig)
+    delivery.local.annotations = {symbol("a"): True}
+    delivery.update(StateCode.MODIFIED)
+    rig.exchange()
+    tell(rig)
+    rig.broker.confirmations[0].set_exception(Rejected(ErrorCode.TOO_LARGE, "too much"))
+    await asyncio.sleep(0)
+    assert len(rig.broker.settled) == 1, "which the batches refuse"
+
+
+async def test_what_waits_meanwhile_is_not_sent_to_a_client_that_settles_nothing() -> None:
+    """It would get it twice: what it has counts as accepted, and that is refused."""
+    rig = Rig(credit=0)
+    link = rig.link
+    assert link is not None
+    link._is_presettled = True
+    rig.deliver_messages(EPOCH, (1, b"x"))
+    lose(rig)
+    rig._receiver.flow(5)
+    rig.exchange()
+    link.flow()
+    assert rig.received == [] and rig.broker.settled == []
+    tell(rig, 1)
+    rig.deliver_messages(EPOCH, (1, b"x"))
+    assert len(rig.received) == 1 and rig.broker.settled == [((QueuePosition(1),), Disposition.ACCEPT)]
+
+
+async def test_few_that_wait_are_looked_for_and_not_all_that_are_void() -> None:
+    rig = Rig(credit=0)
+    link = rig.link
+    assert link is not None
+    rig.deliver_again(EPOCH, 3, 7, 11)
+    work = link.void(EPOCH, (QueuePosition(3), QueuePosition(4), QueuePosition(11)))
+    next(work)
+    assert [message.position for _, message in link._waiting] == [7]
