@@ -2,7 +2,7 @@
 
 Law: a test is charged with nothing that was there before it. A full collection in the midst of one walks all that the run has
 loaded, and whatever an event loop does just then seems to have taken so long. So what outlives a test is set aside (frozen),
-and nothing but the young is collected before it ends. Services do as much for themselves (`lockstep.runtime.process`).
+and nothing but the young is collected before it ends. Services do as much for themselves (`lockstep.runtime.garbage`).
 """
 
 import gc

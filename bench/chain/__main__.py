@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.chain.chain import Chain
 from bench.chain.counted import COUNTED, HOPS
 from bench.chain.hop import Hop
-from lockstep.runtime.process import tune_garbage_collection
+from lockstep.runtime.garbage import tune_garbage_collection
 
 WARMING_UP = 5
 """Transactions of each client before anything is counted."""

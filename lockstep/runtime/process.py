@@ -6,7 +6,6 @@ broker is safe, one that goes on after a broken assumption is not. Only `halt` e
 """
 
 import asyncio
-import gc
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 import grpc.aio
 import uvloop
 
+from lockstep.runtime.garbage import YoungCollections, tune_garbage_collection
 from lockstep.runtime.log_format import make_formatter
 from lockstep.runtime.tracing import start_tracing
 
@@ -48,7 +48,9 @@ def run_program(main: Callable[[], Coroutine[Any, Any, int]], traced_as: str = "
         start_tracing(traced_as)
     tune_garbage_collection()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.get_loop().set_exception_handler(_halt_on_loop_error)
+        loop = runner.get_loop()
+        loop.set_exception_handler(_halt_on_loop_error)
+        YoungCollections(loop).begin()
         try:
             status = runner.run(main())
         except CannotStart as error:
@@ -85,28 +87,6 @@ def _level(name: str) -> str:
     if level not in logging.getLevelNamesMapping():
         raise ValueError(f"{_LOG_LEVEL} is one of {', '.join(_LEVELS)}, not {name!r}")
     return level
-
-
-YOUNG_OBJECTS = 2_500
-"""Containers that are made, and stay, between two collections of the youngest generation."""
-YOUNG_COLLECTIONS = 1
-"""As many of these, and one more, go before one of the next generation, which walks all that they left, and its own."""
-OLD_OBJECTS = 40_000_000
-"""As many containers, at the least, before one of the oldest."""
-
-
-def tune_garbage_collection() -> None:
-    """Fewer collections of the oldest generation: it holds all queues, and walking them takes longer than a commit.
-
-    And small ones of the others: each is a step of the event loop, of whatever happens to allocate something then. What it takes
-    grows with what the containers hold, which no cache does: 2 ms for 1,000 lists of 500 messages each, ten times as much where
-    many are garbage, above all tasks.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(
-        YOUNG_OBJECTS, YOUNG_COLLECTIONS, OLD_OBJECTS // (YOUNG_OBJECTS * (YOUNG_COLLECTIONS + 1))
-    )
 
 
 async def started(starting: Coroutine[Any, Any, None], stopping: asyncio.Event) -> bool:

@@ -1,0 +1,59 @@
+"""What a process collects at once is little, whatever comes and goes in it."""
+
+import subprocess
+import sys
+
+from lockstep.runtime.garbage import AT_ONCE
+
+
+def test_what_is_collected_in_one_go_takes_no_step_for_long() -> None:
+    """Of the oldest generation rarely, of the others what a step has time for."""
+    program = (
+        "import gc; from lockstep.runtime.garbage import tune_garbage_collection as tune; tune();"
+        "young, middle, old = gc.get_threshold();"
+        "print(young * (middle + 2), young * (middle + 1) * old, gc.get_freeze_count() > 0)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
+    at_once, before_the_oldest, is_frozen = said.split()
+    assert int(at_once) <= AT_ONCE
+    assert int(before_the_oldest) >= 40_000_000
+    assert is_frozen == "True"
+
+
+LOADED = """
+import asyncio, collections, gc
+from lockstep.runtime.process import run_program
+
+RING = 60_000
+walked = []
+
+def watch(phase, info):
+    if phase == "start" and info["generation"] < 2:
+        walked.append(sum(len(gc.get_objects(generation=number)) for number in range(info["generation"] + 1)))
+
+def collections_before_the_oldest():
+    return gc.get_threshold()[2] - gc.get_count()[2]
+
+async def main():
+    ring = collections.deque([b"message"] for _ in range(RING))
+    gc.callbacks.append(watch)
+    before = collections_before_the_oldest()
+    for _ in range(900):
+        for _ in range(100):
+            ring.append([b"message"])
+            ring.popleft()
+        await asyncio.sleep(0.002)
+    ring.extend([b"message"] for _ in range(10_000))
+    print(max(walked), before - collections_before_the_oldest())
+    return 0
+
+run_program(main)
+"""
+"""A ring in which 90,000 containers go as they come, and at last 10,000 more stay."""
+
+
+def test_where_one_goes_for_each_that_comes_little_is_walked_at_once_and_the_oldest_wait() -> None:
+    said = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True, text=True).stdout
+    walked, nearer = map(int, said.split())
+    assert walked < 4 * AT_ONCE, "a look may come late"
+    assert nearer <= 2
