@@ -6,11 +6,9 @@ sentence.
 
 import argparse
 import contextlib
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import psycopg
 from pyspark.errors import PySparkException
@@ -28,36 +26,38 @@ from services.pipeline.settings import (
     WINDOW_SECONDS,
     JobSettings,
 )
+from services.pipeline.stopping import INTERRUPTED, Stopped, Stopping, end_jvm
 from services.pipeline.tls_options import TlsOptions
 
 VIOLATED = 2
 """Exit status."""
-INTERRUPTED = 130
-"""Exit status of whoever is stopped before it is done; a run with --follow is done when it is stopped."""
 
 
 def main(arguments: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
     """The exit status. `spark`: a session of the caller's, who stops it; None: one of our own."""
     given = _parser().parse_args(arguments)
-    command = _run if given.command == "run" else _report
+    stopping = Stopping()
     try:
         settings = _settings(given)
-        with _session(given.master) if spark is None else contextlib.nullcontext(spark) as session:
-            return command(session, settings, given)
+        own = _session(given.master, stopping) if spark is None else contextlib.nullcontext(spark)
+        with own as session:
+            if given.command == "run":
+                return _run(session, settings, given, stopping)
+            return _report(session, settings, given)
     except (LockstepError, OSError, ValueError, psycopg.Error, PySparkException) as error:
         sys.stderr.write(f"lockstep pipeline: {error}\n")
         return 1
-    except KeyboardInterrupt:
+    except Stopped:
         return INTERRUPTED
 
 
-def _run(spark: SparkSession, settings: RunSettings, given: argparse.Namespace) -> int:
+def _run(spark: SparkSession, settings: RunSettings, given: argparse.Namespace, stopping: Stopping) -> int:
     is_audited = AUDIT in given.jobs
     # The audit looks at what the ledger has.
     queries = [name for name in JOBS if name in given.jobs or (is_audited and name == "ledger")]
     try:
-        run(spark, queries, settings)
-    except KeyboardInterrupt:
+        run(spark, queries, settings, stopping)
+    except Stopped:
         if not settings.follow:
             raise
     if not is_audited:
@@ -67,6 +67,8 @@ def _run(spark: SparkSession, settings: RunSettings, given: argparse.Namespace) 
     found = audit_ledger(spark, settings)
     kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items()) or "no violation"
     sys.stdout.write(f"audit: {counted(found['events'], 'event')}, {kinds}\n")
+    # Whoever is stopped while the report is drawn has said it.
+    sys.stdout.flush()
     if given.report is not None:
         _report(spark, settings, given)
     return VIOLATED if given.check and found["violations"] else 0
@@ -80,18 +82,19 @@ def _report(spark: SparkSession, settings: RunSettings, given: argparse.Namespac
 
 
 @contextlib.contextmanager
-def _session(master: str) -> Iterator[SparkSession]:
+def _session(master: str, stopping: Stopping) -> Iterator[SparkSession]:
+    """Of this process, with its JVM: both are gone behind it."""
     from services.pipeline.session import make_session
 
-    def stop(_number: int, _frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
-    spark = make_session(master)
+    stopping.begin()
     try:
-        yield spark
+        spark = make_session(master, starting=stopping.noted())
+        try:
+            yield spark
+        finally:
+            spark.stop()
     finally:
-        spark.stop()
+        end_jvm()
 
 
 def _settings(given: argparse.Namespace) -> RunSettings:

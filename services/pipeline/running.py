@@ -26,12 +26,13 @@ from services.pipeline.sinks.delta import to_delta
 from services.pipeline.sinks.parquet import to_parquet
 from services.pipeline.sinks.postgres import to_postgres
 from services.pipeline.source import NAME
+from services.pipeline.stopping import Stopping
 from services.pipeline.tables import Tables
 from services.pipeline.tls_options import TlsOptions
 
 SINKS = ("parquet", "delta", "postgres")
-LOOK_SECONDS = 5
-"""Each query that runs is looked at for so long, one after the other."""
+LOOK_SECONDS = 1
+"""Each query that runs is looked at for so long, one after the other; a run that is stopped ends no sooner."""
 
 
 SLOW_WORKER = "Python worker failed to connect back"
@@ -92,22 +93,28 @@ class RunSettings:
         }
 
 
-def run(spark: SparkSession, names: Sequence[str], settings: RunSettings) -> None:
-    """Starts the queries of these jobs; returns when all have ended. Raises what one failed with, or `LateEvents`."""
+def run(
+    spark: SparkSession, names: Sequence[str], settings: RunSettings, stopping: Stopping | None = None
+) -> None:
+    """Starts the queries of these jobs; returns when all have ended. Raises what one failed with, `LateEvents`, or `Stopped`."""
+    stopping = stopping or Stopping()
     queries = {}
     try:
         for name in names:
             queries[name] = start(spark, JOBS[name], settings)
-        running, slow_starts = dict(queries), 0
-        while running:
-            for name, query in list(running.items()):
-                look = look_at(query, slow_starts)
-                check_late(name, query.recentProgress)
-                if look is Look.ENDED:
-                    _acknowledge_last(settings, JOBS[name], running.pop(name))
-                elif look is Look.TOO_SLOW:
-                    slow_starts += 1
-                    queries[name] = running[name] = start(spark, JOBS[name], settings)
+        with stopping.noted():
+            running, slow_starts = dict(queries), 0
+            while running:
+                for name, query in list(running.items()):
+                    if stopping.is_asked:
+                        return
+                    look = look_at(query, slow_starts)
+                    check_late(name, query.recentProgress)
+                    if look is Look.ENDED:
+                        _acknowledge_last(settings, JOBS[name], running.pop(name))
+                    elif look is Look.TOO_SLOW:
+                        slow_starts += 1
+                        queries[name] = running[name] = start(spark, JOBS[name], settings)
     finally:
         for query in queries.values():
             query.stop()

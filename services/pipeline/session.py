@@ -1,8 +1,11 @@
 """The Spark session of the pipeline: settings that its jobs count on, each with its reason."""
 
 import os
+import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from services.pipeline.source import register
@@ -30,15 +33,27 @@ DRIVER_MEMORY = "2g"
 
 
 def make_session(
-    master: str = "local[*]", name: str = "lockstep", settings: dict[str, str] | None = None
+    master: str = "local[*]",
+    name: str = "lockstep",
+    settings: dict[str, str] | None = None,
+    starting: AbstractContextManager[None] | None = None,
 ) -> SparkSession:
-    """A session that knows the source `lockstep`. On a cluster this package is installed on every worker."""
+    """A session that knows the source `lockstep`. On a cluster this package is installed on every worker.
+
+    `starting`: a block in which the JVM starts, if there is none yet.
+    """
     # Workers run the interpreter that this process runs: the one that has the package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName(name).config("spark.driver.memory", DRIVER_MEMORY)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    given = {"spark.driver.memory": DRIVER_MEMORY, **SETTINGS, **(settings or {})}
+    configuration = SparkConf().setMaster(master).setAppName(name).setAll([*given.items()])
+    interrupted = signal.getsignal(signal.SIGINT)
+    with starting or nullcontext():
+        SparkContext._ensure_initialized(conf=configuration)
+    SparkContext.getOrCreate(configuration)
+    if signal.getsignal(signal.SIGINT) is not interrupted:
+        # Spark has put in its place what raises amid a call.
+        signal.signal(signal.SIGINT, interrupted)
+    spark = SparkSession.builder.config(conf=configuration).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     register(spark)
     return spark

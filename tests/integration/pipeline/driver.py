@@ -39,10 +39,19 @@ class Driver:
             )
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
-        if self._process.poll() is None:
+        """SIGKILL, also to a JVM that has outlived it; returns when the process is gone."""
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def stop(self, seconds: float) -> int:
+        """SIGTERM to the driver alone, as whoever supervises it sends it; its exit status."""
+        self._process.terminate()
+        return self._process.wait(seconds)
+
+    def family(self) -> list[str]:
+        """The command lines of what runs of it: of the driver, its JVM, and Python's workers."""
+        return [line for pid in os.listdir("/proc") if pid.isdigit() and (line := self._line_of(int(pid)))]
 
     def start_again(self) -> None:
         """After a kill."""
@@ -61,6 +70,15 @@ class Driver:
 
     def last_words(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
+
+    def _line_of(self, pid: int) -> str:
+        """ "": it is another's, or has ended."""
+        try:
+            if os.getsid(pid) != self._process.pid:
+                return ""
+            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            return ""
 
     def _start_if_slow(self, what: str) -> None:
         said = self.log.read_text(errors="replace")
