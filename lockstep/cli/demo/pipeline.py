@@ -60,9 +60,12 @@ async def run_pipeline(addresses: Sequence[str], output: Path) -> Audited:
         try:
             said, _ = await asyncio.wait_for(process.communicate(), SECONDS_MAX)
         except TimeoutError:
-            process.kill()
-            await process.wait()
             return Audited(False, f"not done after {SECONDS_MAX:g} s, see {log}", None)
+        finally:
+            # Also where the demo is interrupted.
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
     audit = next((line for line in said.decode().splitlines() if line.startswith("audit:")), "")
     if not audit:
         return Audited(False, f"failed with status {process.returncode}, see {log}", None)

@@ -1,10 +1,11 @@
 """The pipeline's driver as a process of its own, that can be killed."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from services.pipeline.running import SLOW_WORKER
@@ -12,6 +13,16 @@ from services.pipeline.running import SLOW_WORKER
 STARTS_MAX = 5
 ENVIRONMENT = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Few rows: the time goes into compiling."""
+
+
+def running(is_wanted: Callable[[int], bool] = lambda _: True) -> list[str]:
+    """The command lines of processes; `is_wanted` is given a process id, and may raise `OSError`."""
+    found = []
+    for pid in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and is_wanted(int(pid)):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return [line for line in found if line]
 
 
 class Driver:
@@ -51,7 +62,7 @@ class Driver:
 
     def family(self) -> list[str]:
         """The command lines of what runs of it: of the driver, its JVM, and Python's workers."""
-        return [line for pid in os.listdir("/proc") if pid.isdigit() and (line := self._line_of(int(pid)))]
+        return running(lambda pid: os.getsid(pid) == self._process.pid)
 
     def start_again(self) -> None:
         """After a kill."""
@@ -70,15 +81,6 @@ class Driver:
 
     def last_words(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
-
-    def _line_of(self, pid: int) -> str:
-        """ "": it is another's, or has ended."""
-        try:
-            if os.getsid(pid) != self._process.pid:
-                return ""
-            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            return ""
 
     def _start_if_slow(self, what: str) -> None:
         said = self.log.read_text(errors="replace")

@@ -1,5 +1,7 @@
 """The pipeline is stopped by SIGTERM, at whatever it is: it ends in order, and so does its JVM."""
 
+import asyncio
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.pipeline.driver import Driver
+from lockstep.cli.demo.pipeline import run_pipeline
+from tests.integration.pipeline.driver import Driver, running
 from tests.unit.lockstep.client.fake_events import FakeEvents, Serving, Transaction, enqueue
 
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer")
@@ -58,6 +61,20 @@ def test_one_that_follows_is_done_when_it_is_stopped(driver: Driver, tmp_path: P
     _until(driver, lambda: all(table.exists() for table in tables))
     assert driver.stop(WAIT_SECONDS) == 0
     _check_end(driver)
+
+
+async def test_a_demo_that_is_interrupted_leaves_no_pipeline(tmp_path: Path) -> None:
+    def pipelines() -> list[str]:
+        return [line for line in running() if "services.pipeline" in line and str(tmp_path) in line]
+
+    demo = asyncio.create_task(run_pipeline(["127.0.0.1:1"], tmp_path))
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not pipelines():
+            await asyncio.sleep(0.01)
+    demo.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await demo
+    assert pipelines() == []
 
 
 def _until(driver: Driver, is_true: Callable[[], bool]) -> None:
