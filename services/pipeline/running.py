@@ -169,10 +169,12 @@ def _in_database(job: Job) -> str:
 
 
 def ledger_table(spark: SparkSession, settings: RunSettings) -> DataFrame:
-    """The events that the ledger has; raises `ValueError` where it has none that Spark can read."""
+    """The events that the ledger has; raises `ValueError` where it has none, or none that Spark can read."""
     path = settings.tables.of("ledger")
     match settings.sink:
         case "parquet":
+            if not any(path.rglob("*.parquet")):
+                raise ValueError(f"{path} has no event yet")
             return spark.read.parquet(str(path))
         case "delta":
             found = delta.opened(path)

@@ -115,11 +115,17 @@ def test_what_a_driver_wrote_and_could_not_say_is_said_when_it_is_repeated(tmp_p
     assert checkpoint.written == last_batch(table, name) == 0
 
 
-def test_a_ledger_without_an_event_is_no_ledger_yet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sink", ["delta", "parquet"])
+def test_a_ledger_without_an_event_is_no_ledger_yet(tmp_path: Path, sink: str) -> None:
     spark: Any = None
-    settings = RunSettings("a:1", tmp_path, sink="delta")
+    settings = RunSettings("a:1", tmp_path, sink=sink)
     with pytest.raises(ValueError, match="has no event yet"):
         ledger_table(spark, settings)
+
+
+def test_so_is_one_that_knows_of_empty_batches_alone(tmp_path: Path) -> None:
+    spark: Any = None
+    settings = RunSettings("a:1", tmp_path, sink="delta")
     append(settings.tables.of("ledger"), 0, Frame())
     with pytest.raises(ValueError, match="has no event yet"):
         ledger_table(spark, settings)
