@@ -14,10 +14,8 @@ YOUNG_COLLECTIONS = 1
 """As many of these, and one more, go before one of the next generation, which walks all that they left, and its own."""
 OLD_OBJECTS = 40_000_000
 """As many containers, at the least, before one of the oldest."""
-AT_ONCE = 10_000
-"""Containers of the two young generations, of which more are collected by the clock: more than there are where few are freed."""
-LOOK_SECONDS = 0.25
-"""Between two looks by the clock: what comes meanwhile is walked, too. A look takes some tenths of a millisecond."""
+YOUNG_SECONDS = 0.25
+"""Between two collections by the clock, each of which walks what has come since the last one."""
 _IN_ONE = YOUNG_OBJECTS * (YOUNG_COLLECTIONS + 1)
 """Containers that stay, between two collections of the middle generation."""
 
@@ -34,7 +32,11 @@ def tune_garbage_collection() -> None:
 
 
 class YoungCollections:
-    """Those by the clock, on one event loop, as long as that runs."""
+    """Those by the clock, on one event loop, as long as that runs.
+
+    Nobody counts what there is before: `gc.get_objects` also shows tuples that another thread is about to make, and who makes one
+    while it is shown fails.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -42,12 +44,10 @@ class YoungCollections:
         """Containers that were made and not freed between such collections, which count for no collection of the oldest yet."""
 
     def begin(self) -> None:
-        self._loop.call_later(LOOK_SECONDS, self._look)
+        self._loop.call_later(YOUNG_SECONDS, self._collect)
 
-    def _look(self) -> None:
-        self._loop.call_later(LOOK_SECONDS, self._look)
-        if len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)) <= AT_ONCE:
-            return
+    def _collect(self) -> None:
+        self._loop.call_later(YOUNG_SECONDS, self._collect)
         made, collections, _ = gc.get_count()
         self._stayed += made + collections * YOUNG_OBJECTS
         gc.collect(1)

@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
-from lockstep.runtime.garbage import AT_ONCE
+from lockstep.runtime.garbage import OLD_OBJECTS
+
+AT_ONCE = 10_000
+"""Containers of the young generations that are walked in one go: some milliseconds."""
 
 
 def test_what_is_collected_in_one_go_takes_no_step_for_long() -> None:
@@ -16,7 +19,7 @@ def test_what_is_collected_in_one_go_takes_no_step_for_long() -> None:
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
     at_once, before_the_oldest, is_frozen = said.split()
     assert int(at_once) <= AT_ONCE
-    assert int(before_the_oldest) >= 40_000_000
+    assert int(before_the_oldest) >= OLD_OBJECTS
     assert is_frozen == "True"
 
 
@@ -57,3 +60,45 @@ def test_where_one_goes_for_each_that_comes_little_is_walked_at_once_and_the_old
     walked, nearer = map(int, said.split())
     assert walked < 4 * AT_ONCE, "a look may come late"
     assert nearer <= 2
+
+
+BESIDE_A_THREAD = """
+import threading
+from lockstep.runtime import garbage
+from lockstep.runtime.process import run_program
+import asyncio, sys
+
+garbage.YOUNG_SECONDS = 0.0005
+sys.setswitchinterval(0.00001)
+is_over = threading.Event()
+failed = []
+
+def make_tuples():
+    while not is_over.is_set():
+        try:
+            tuple([number] for number in range(2_000))
+        except SystemError as error:
+            failed.append(error)
+            return
+
+async def main():
+    threads = [threading.Thread(target=make_tuples) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    await asyncio.sleep(2)
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    print(failed)
+    return 0
+
+run_program(main)
+"""
+
+
+def test_what_other_threads_make_is_left_alone() -> None:
+    """A tuple that is not complete yet must be known to nobody."""
+    said = subprocess.run(
+        [sys.executable, "-c", BESIDE_A_THREAD], capture_output=True, check=True, text=True
+    ).stdout
+    assert said == "[]\n"
