@@ -23,6 +23,7 @@ refused (so did 3 of 30 pairs of kills, and 6 of 30 with a third; as it is, none
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from msgspec.structs import replace
 
@@ -109,6 +110,10 @@ class CommandWindow:
         """Takes a command in, or refuses it where its answer is known: a transaction of an epoch before that is no more."""
         number = self.last + 1
         match command:
+            case CommitCommand(transaction=key):
+                if key[1] < kept_from:
+                    return [_rolled_back(ticket, key)]
+                command = _complete(command, number, self.operations.pop(key, None))
             case PublishCommand(transaction=key) | SettleCommand(transaction=key) if key is not None:
                 if key[1] < kept_from:
                     return [_rolled_back(ticket, key)]
@@ -117,14 +122,11 @@ class CommandWindow:
                     command = replace(command, number=number, sequence=self.operations[key])
                 else:
                     command = replace(command, number=number)
-            case CommitCommand(transaction=key) | RollbackCommand(transaction=key):
+            case RollbackCommand(transaction=key):
                 if key[1] < kept_from:
                     return [_rolled_back(ticket, key)]
-                operations = self.operations.pop(key, None)
-                if isinstance(command, CommitCommand) and operations is not None:
-                    command = _complete(command, number, operations)
-                else:
-                    command = replace(command, number=number)
+                self.operations.pop(key, None)
+                command = replace(command, number=number)
             case StartCommand(xid=xid, transaction=key) if key is not None:
                 if key[1] < kept_from:
                     return [_rolled_back(ticket, key)]
@@ -202,7 +204,7 @@ class CommandWindow:
             if not self.heard < answer.number <= self.sent:
                 continue
             entry = self._window[answer.number - self.heard - 1]
-            is_early = isinstance(entry.command, BeginCommand) and answer.code is ErrorCode.NONE
+            is_early = type(entry.command) is BeginCommand and answer.code is ErrorCode.NONE
             if not is_early:
                 stands = max(stands, answer.number)
             if entry.is_answered:
@@ -214,30 +216,33 @@ class CommandWindow:
         return effects, answered
 
     def _effect(self, entry: InFlight, answer: CommandAnswered, kept_from: Epoch) -> Effect:
+        command = entry.command
         if answer.code is not ErrorCode.NONE:
-            if isinstance(entry.command, StartCommand):
-                self._not_started(entry.command)
+            if type(command) is StartCommand:
+                self._not_started(command)
             return CommandRejected(entry.ticket, answer.code, answer.message, answer.value)
-        if isinstance(entry.command, BeginCommand):
+        if type(command) is BeginCommand:
             key = LogIndex(answer.value), entry.epoch_sent
             entry.transaction = key
             if key[1] < kept_from:
                 return _rolled_back(entry.ticket, key)
             self.operations[key] = 0
             return CommandDone(entry.ticket, answer.value, key)
-        if isinstance(entry.command, CommitCommand) and answer.value > entry.command.transaction[0]:
-            return self._begun(entry, entry.command.begins, answer, kept_from)
-        if isinstance(entry.command, StartCommand):
-            return self._started(entry, entry.command, answer, kept_from)
-        if isinstance(entry.command, EndCommand) and not entry.command.is_suspended:
-            self._left(entry.command.xid)
+        if type(command) is CommitCommand and answer.value > command.transaction[0]:
+            return self._begun(entry, command.begins, answer, kept_from)
+        if type(command) is StartCommand:
+            return self._started(entry, command, answer, kept_from)
+        if type(command) is EndCommand and not command.is_suspended:
+            self._left(command.xid)
         return CommandDone(entry.ticket, answer.value)
 
     def _begun(self, entry: InFlight, count: int, answer: CommandAnswered, kept_from: Epoch) -> Effect:
         """A commit has opened transactions, which have ended meanwhile if their epoch has."""
         if entry.epoch_sent < kept_from:
             return CommandDone(entry.ticket, answer.value)
-        begun = tuple([(LogIndex(answer.value - count + n), entry.epoch_sent) for n in range(count)])
+        # As they are: to name their type here would be a call more for each.
+        indices: Sequence[LogIndex] = range(answer.value - count, answer.value)  # type: ignore[assignment]
+        begun = tuple(zip(indices, repeat(entry.epoch_sent), strict=False))
         self.operations.update(dict.fromkeys(begun, 0))
         return CommandDone(entry.ticket, answer.value, None, begun)
 
@@ -385,8 +390,10 @@ def _rolled_back(ticket: Ticket, key: TransactionKey) -> CommandRejected:
     )
 
 
-def _complete(command: CommitCommand, number: int, operations: int) -> CommitCommand:
-    """A commit behind so many operations, and the one that it brings."""
+def _complete(command: CommitCommand, number: int, operations: int | None) -> CommitCommand:
+    """A commit behind so many operations, and the one that it brings. None: nobody knows of its transaction."""
+    if operations is None:
+        return replace(command, number=number)
     if (last := command.last_publish) is None:
         return replace(command, number=number, operations=operations)
     last = replace(last, number=number, sequence=operations + 1)
@@ -394,15 +401,14 @@ def _complete(command: CommitCommand, number: int, operations: int) -> CommitCom
 
 
 def _size(command: AnyCommand) -> int:
-    match command:
-        case CommitCommand(last_publish=last) if last is not None:
-            return _size(last)
-        case PublishCommand(messages=messages):
-            return 64 + size_of_outgoing(messages) + MESSAGE_BYTES * _parts_of(messages)
-        case SettleCommand(positions=positions):
-            return 64 + 8 * len(positions)
-        case _:
-            return 64
+    if type(command) is CommitCommand and command.last_publish is not None:
+        command = command.last_publish
+    if type(command) is PublishCommand:
+        messages = command.messages
+        return 64 + size_of_outgoing(messages) + MESSAGE_BYTES * _parts_of(messages)
+    if type(command) is SettleCommand:
+        return 64 + 8 * len(command.positions)
+    return 64
 
 
 def _parts_of(messages: Sequence[OutgoingMessage]) -> int:

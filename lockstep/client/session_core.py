@@ -106,7 +106,7 @@ class SessionCore:
         if line.is_closing:
             return [e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is being closed")]
         refused = line.window.submit(ticket, command, line.kept_from)
-        if not refused and isinstance(command, c.SettleCommand):
+        if not refused and type(command) is c.SettleCommand:
             line.held.settle(command)
         return refused
 
@@ -145,7 +145,7 @@ class SessionCore:
         effects: list[e.Effect] = []
         match event:
             case e.Received(stream, messages):
-                if stream in line.awaited:
+                if stream != line.stream and stream in line.awaited:
                     line.turn_to(stream, now)
                 if stream == line.stream:
                     receive(line, messages, now, effects)
@@ -232,25 +232,23 @@ class SessionCore:
     def _flush(self, now: int, effects: list[e.Effect]) -> None:
         """One write with all that is to be said, when the last one is done."""
         line = self.line
-        if line.state is State.CLOSED:
-            return
         if line.is_closing and not len(line.window) and not line.has_detached:
             if line.state is State.ATTACHED:
                 line.has_detached = True
                 line.say(rq.DetachSession())
-            elif line.session == 0 and line.state is not State.ATTACHING:
+            elif line.session == 0 and line.state not in (State.ATTACHING, State.CLOSED):
                 line.finish(ErrorCode.NONE, "", effects)
         state = line.state
         if line.is_writing or (state is not State.ATTACHED and state is not State.ATTACHING):
             return
         requests, window, settings = line.requests, line.window, line.settings
         may_command = state is State.ATTACHED and window.has_unsent and line.times.resend_at is None
-        if not (may_command or line.has_due):
+        if not (may_command or requests):
             return
         messages: list[rq.ClientMessage] = []
         if requests:
             line.take_due(messages, settings.send_requests_max)
-        if may_command and not line.has_due:
+        if may_command and not (requests and line.has_due):
             is_alone = window.is_suspicious
             count_max = settings.send_commands_max
             if requests:

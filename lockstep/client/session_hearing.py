@@ -179,12 +179,12 @@ def _answer(line: SessionLine, message: sm.Answers, effects: list[e.Effect]) -> 
     for effect, entry in zip(heard, answered, strict=True):
         if entry.ticket is not None:
             effects.append(effect)
-        if isinstance(entry.command, c.SettleCommand):
-            if isinstance(effect, e.CommandRejected):
-                line.held.take_back(entry.command)
-            elif entry.command.may_be_partial and isinstance(effect, e.CommandDone):
-                left = entry.command.positions[effect.value :]
-                line.held.take_back(replace(entry.command, positions=left))
+        command = entry.command
+        if type(command) is c.SettleCommand:
+            if type(effect) is e.CommandRejected:
+                line.held.take_back(command)
+            elif command.may_be_partial and type(effect) is e.CommandDone:
+                line.held.take_back(replace(command, positions=command.positions[effect.value :]))
 
 
 def _end(line: SessionLine, code: ErrorCode, text: str, now: int, effects: list[e.Effect]) -> None:

@@ -3,7 +3,8 @@
 Law: commands that change state are numbered per (session, resource set) from 1 without gaps; a number is consumed by the record
 that answers it and by nothing else.
 
-They are msgspec structs: one is made in a fifth of the time of a frozen dataclass, and copied in a tenth.
+They are msgspec structs: one is made in a fifth of the time of a frozen dataclass, and copied in a tenth. An `isinstance`
+that says no takes eight times as long as to compare the type, which is done where every command is looked at.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ from lockstep.core import server_messages as sm
 from lockstep.core.asides import Aside
 from lockstep.core.deaths import Death
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
+from lockstep.core.ids import Epoch, LogIndex, SessionKey
 from lockstep.core.priority_levels import PRIORITY_DEFAULT
 from lockstep.core.wire_numbers import error_code
 from lockstep.runtime.bodies_apart import fill_bodies, messages_with_bodies
@@ -271,7 +271,7 @@ def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[sm.DeliveredMessage, .
     if len(batch.bodies) != count:
         raise invalid(f"{count} positions for {len(batch.bodies)} bodies")
     columns: list[Iterable[Any]] = [
-        map(QueuePosition, batch.positions),
+        batch.positions,  # As they are: to name their type here would be a call more for each message.
         expand(batch.properties, count, b"", "properties"),
         batch.bodies,
         expand(batch.delivery_counts, count, 0, "delivery_counts"),

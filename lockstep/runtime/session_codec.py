@@ -7,7 +7,7 @@ stream ends by that. What names and sizes are allowed is the primary's business.
 
 from collections.abc import Generator, Sequence
 
-from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
 from lockstep.core.server_messages import AnyServerMessage
 from lockstep.runtime import client_message_codec, server_message_codec
@@ -123,16 +123,17 @@ def decode_response(
     primary.
     """
     response = parse(pb.SessionResponse(), data)
-    epoch, commit_index = Epoch(response.epoch), LogIndex(response.commit_index)
+    # All numbers as they are: to name their types here would be a call more for each.
+    epoch, commit_index = response.epoch, response.commit_index
     decoded: list[AnyServerMessage] = []
     for message in response.messages:
-        own_epoch = Epoch(message.epoch) if message.HasField("epoch") else epoch
-        own_index = LogIndex(message.commit_index) if message.HasField("commit_index") else commit_index
-        decoded.append(decode_server_message(own_epoch, own_index, message))
+        own_epoch = message.epoch if message.HasField("epoch") else epoch
+        own_index = message.commit_index if message.HasField("commit_index") else commit_index
+        decoded.append(decode_server_message(own_epoch, own_index, message))  # type: ignore[arg-type]
     if found:
         for place, bodies in found.items():
             decoded[place] = server_message_codec.with_bodies(decoded[place], bodies)
-    return SetName(response.resource_set), tuple(decoded)
+    return response.resource_set, tuple(decoded)  # type: ignore[return-value]
 
 
 def decode_long_response(
