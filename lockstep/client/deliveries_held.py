@@ -4,12 +4,11 @@ Law: a delivery is named by (queue, epoch, position) and held from its arrival u
 is over, unless that was handed over (DESIGN T6). A consumer's credit is what was granted less what arrived.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import countOf
 
-from lockstep.client.session_events import DeliveriesVoided, Effect
+from lockstep.client.session_events import AllVoided, Effect
 from lockstep.core.commands import SettleCommand
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.requests import (
@@ -130,13 +129,18 @@ class DeliveriesHeld:
 
     def in_hand(self, unsettled: Iterable[SettleCommand]) -> tuple[HeldDeliveries, ...]:
         """What a resumption names: all that is held, and what settles without an answer name."""
-        # A set of them all would cost more than the rest.
-        positions: dict[str, Collection[QueuePosition]] = dict(self._held)
+        more: defaultdict[str, set[QueuePosition]] = defaultdict(set)
         for command in unsettled:
-            positions[command.queue] = {*positions.get(command.queue, ()), *command.positions}
-        return tuple(
-            HeldDeliveries(queue, self.epoch, tuple(sorted(positions[queue]))) for queue in sorted(positions)
-        )
+            # A set of all that is held would cost more than the rest.
+            held = self._held.get(command.queue, {})
+            more[command.queue].update([position for position in command.positions if position not in held])
+        found = []
+        for queue in sorted({*self._held, *more}):
+            positions = list(self._held.get(queue, ()))
+            positions += more.get(queue, ())
+            positions.sort()
+            found.append(HeldDeliveries(queue, self.epoch, tuple(positions)))
+        return tuple(found)
 
     def settling(self, unsettled: Iterable[SettleCommand]) -> tuple[UnansweredSettle, ...]:
         """What a resumption says of settles without an answer: what they name beyond all that is held."""
@@ -158,38 +162,16 @@ class DeliveriesHeld:
         self.epoch = epoch
         return []
 
-    def _by_arrival(self, queue: str) -> dict[tuple[int, Epoch], list[QueuePosition]]:
-        """What is held of a queue, in ascending order, by consumer and epoch."""
-        held, epoch = self._held[queue], self.epoch
-        first = next(iter(held.values()))
-        # Hundreds of thousands that one consumer has are counted and sorted, and not looked at one by one.
-        if not self._earlier and countOf(held.values(), first) == len(held):
-            return {(first, epoch): sorted(held)}
-        found: dict[tuple[int, Epoch], list[QueuePosition]] = {}
-        if self._earlier:
-            for position, number in held.items():
-                arrived = self._earlier.get((queue, position), epoch)
-                found.setdefault((number, arrived), []).append(position)
-        else:
-            by_number: defaultdict[int, list[QueuePosition]] = defaultdict(list)
-            for position, number in held.items():
-                by_number[number].append(position)
-            found = {(number, epoch): positions for number, positions in by_number.items()}
-        for positions in found.values():
-            positions.sort()
-        return found
-
     def void(self, epoch: Epoch) -> list[Effect]:
-        """Everything held is void from now on; `epoch` is that of what comes next."""
+        """Everything held is void from now on, and its credit is with the consumers; `epoch` is that of what comes next."""
         effects: list[Effect] = []
-        for queue in sorted(filter(self._held.get, self._held)):
-            voided = self._by_arrival(queue)
-            for number, arrived in sorted(voided):
-                positions = tuple(voided[number, arrived])
+        for held in self._held.values():
+            # Of hundreds of thousands, credit is all that is counted at once.
+            for number, count in Counter(held.values()).items():
                 if (consumer := self.consumers.get(number)) is not None:
-                    consumer.credit += len(positions)
-                effects.append(DeliveriesVoided(number, queue, arrived, positions))
-        self._held.clear()
-        self._earlier.clear()
+                    consumer.credit += count
+        if self._held:
+            effects.append(AllVoided(self._held, self._earlier, self.epoch))
+        self._held, self._earlier = {}, {}
         self.epoch = self.kept_from = epoch
         return effects

@@ -201,12 +201,23 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class DeliveriesVoided(msgspec.Struct, frozen=True):
-    """No longer held: the epoch or the session that they were delivered in is over. Their credit is with the consumer again."""
+    """No longer held: the epoch or the session that they were delivered in is over. Of what a core says as `AllVoided`."""
 
     consumer: int
     queue: str
     epoch: Epoch
     positions: tuple[QueuePosition, ...]
+
+
+class AllVoided(msgspec.Struct, frozen=True):
+    """All that was held is no longer, for there may be very much: `told_apart` makes `DeliveriesVoided` of it. Their credit is
+    with the consumers again."""
+
+    held: dict[str, dict[QueuePosition, int]]
+    """Queue -> position -> consumer."""
+    earlier: dict[tuple[str, QueuePosition], Epoch]
+    """(Queue, position) -> epoch, where that is not `epoch`."""
+    epoch: Epoch
 
 
 class ConsumerStarted(msgspec.Struct, frozen=True):
@@ -267,6 +278,7 @@ Effect = (
     | QuestionAnswered
     | TransactionAborted
     | Delivered
+    | AllVoided
     | DeliveriesVoided
     | ConsumerStarted
     | ConsumerDrained

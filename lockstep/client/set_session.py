@@ -22,6 +22,7 @@ from lockstep.client.session_stream import SessionStream, UnsayableError, check_
 from lockstep.client.transaction_reserve import TransactionReserve
 from lockstep.client.unheard import unheard
 from lockstep.client.unsayable import refuse
+from lockstep.client.void_deliveries import told_apart
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
@@ -61,7 +62,14 @@ class ConsumerPort(Protocol):
     def stop(self, code: ErrorCode, message: str) -> None: ...
 
 
-_FOR_CONSUMERS = e.Delivered, e.DeliveriesVoided, e.ConsumerDrained, e.ConsumerStopped, e.SessionLost
+_FOR_CONSUMERS = (
+    e.Delivered,
+    e.AllVoided,
+    e.DeliveriesVoided,
+    e.ConsumerDrained,
+    e.ConsumerStopped,
+    e.SessionLost,
+)
 """Told in their order; behind the loss of a session comes what the next one delivers."""
 Voided = Callable[[str, Epoch, tuple[QueuePosition, ...]], Iterator[int] | None]
 """Hears that deliveries of a queue, from an epoch, are void. May answer what is to be done for that, in steps that say what they
@@ -493,6 +501,12 @@ class SetSession:
             case e.TransactionAborted(transaction):
                 if (abort := self.transactions.pop(transaction, None)) is not None:
                     abort()
+            case e.AllVoided():
+                self._begin_voiding(self._tell_apart(effect))
+                if not self._is_behind and self._behind:
+                    told = list(self._behind)
+                    self._behind.clear()
+                    self._perform_all(told)
             case e.DeliveriesVoided(consumer, queue, epoch, positions):
                 if not self._is_behind:
                     self._voided_at_once += len(positions)
@@ -525,6 +539,10 @@ class SetSession:
                 self._end(code, message)
             case _:
                 assert_never(effect)
+
+    def _tell_apart(self, voided: e.AllVoided) -> Iterator[int]:
+        """Consumers hear of it next."""
+        self._behind.extendleft(reversed((yield from told_apart(voided))))
 
     def _tell_voided(
         self, voided: Voided, queue: str, epoch: Epoch, positions: tuple[QueuePosition, ...]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, assert_never
 from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_settings import SessionSettings
+from lockstep.client.void_deliveries import told_apart
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex, QueuePosition, SessionId, SetName, TransactionKey
+from lockstep.core.pieces import at_once
 from tests.simulation.hellos import ClientHello
 from tests.simulation.history import Browsed, Delivered, Operation, OutcomeHeard, PromiseBroken, Seen
 from tests.simulation.loop import MS
@@ -210,6 +212,9 @@ class ClientSession:
                 self.world.branches.reach("transaction aborted")
             case e.Delivered():
                 self._delivered(effect)
+            case e.AllVoided():
+                for told in at_once(told_apart(effect)):
+                    self._perform(told)
             case e.DeliveriesVoided():
                 inbox = self._inboxes.get(effect.consumer)
                 if inbox is not None:

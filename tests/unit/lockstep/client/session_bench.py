@@ -5,10 +5,12 @@ from itertools import count
 from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_settings import SessionSettings
+from lockstep.client.void_deliveries import told_apart
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.ids import Epoch, LogIndex, SessionId, SetName
+from lockstep.core.pieces import at_once
 from tests.unit.lockstep.client.fake_primary import FakePrimary, FakeSet
 
 
@@ -59,6 +61,8 @@ class Bench:
                     self.sent += messages
                 case e.ArmTimer(at):
                     self.timer = at
+                case e.AllVoided():
+                    self.heard += at_once(told_apart(effect))
                 case _:
                     self.heard.append(effect)
 

@@ -3,9 +3,11 @@
 import pytest
 
 from lockstep.client.deliveries_held import Consumer, DeliveriesHeld
-from lockstep.client.session_events import DeliveriesVoided
+from lockstep.client.session_events import AllVoided, DeliveriesVoided, Effect
+from lockstep.client.void_deliveries import told_apart
 from lockstep.core.commands import Disposition, SettleCommand
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition
+from lockstep.core.pieces import at_once
 from lockstep.core.requests import HeldDeliveries
 from lockstep.core.server_messages import DeliveredMessage, Deliveries
 from tests.counted_work import CountedOpcodes
@@ -20,6 +22,15 @@ def deliver(held: DeliveriesHeld, consumer: int, queue: str, *positions: int) ->
 
 def settle(queue: str, epoch: int, *positions: int) -> SettleCommand:
     return SettleCommand(1, queue, Epoch(epoch), tuple(map(QueuePosition, positions)), Disposition.ACCEPT)
+
+
+def told(effects: list[Effect]) -> list[DeliveriesVoided]:
+    """What consumers hear of these."""
+    apart = []
+    for effect in effects:
+        assert isinstance(effect, AllVoided)
+        apart += at_once(told_apart(effect))
+    return apart
 
 
 @pytest.fixture
@@ -38,7 +49,7 @@ def test_what_is_void_is_told_by_queue_consumer_and_epoch_and_gives_credit(held:
     held.enter(Epoch(2), Epoch(1))
     deliver(held, 2, "q", 3)
     deliver(held, 1, "q", 2)
-    assert held.void(Epoch(2)) == [
+    assert told(held.void(Epoch(2))) == [
         DeliveriesVoided(1, "q", Epoch(1), (QueuePosition(1), QueuePosition(7))),
         DeliveriesVoided(1, "q", Epoch(2), (QueuePosition(2),)),
         DeliveriesVoided(2, "q", Epoch(2), (QueuePosition(3),)),
@@ -52,7 +63,7 @@ def test_several_consumers_of_one_epoch_are_told_apart(held: DeliveriesHeld) -> 
     deliver(held, 2, "q", 9, 3)
     deliver(held, 1, "q", 5)
     deliver(held, 2, "q", 4)
-    assert held.void(Epoch(1)) == [
+    assert told(held.void(Epoch(1))) == [
         DeliveriesVoided(1, "q", Epoch(1), (QueuePosition(5),)),
         DeliveriesVoided(2, "q", Epoch(1), (QueuePosition(3), QueuePosition(4), QueuePosition(9))),
     ]
@@ -72,15 +83,67 @@ def test_a_resumption_names_what_is_held_and_what_settles_without_an_answer_name
     assert held.by_queue() == {"q": {1, 3}}
 
 
-def test_very_many_of_one_consumer_are_not_looked_at_one_by_one(held: DeliveriesHeld) -> None:
-    """Hundreds of thousands are told void, and named, in one step."""
+class Hashed(int):
+    """A position that counts how often it enters a set, or is looked up."""
+
+    hashes = 0
+
+    def __hash__(self) -> int:
+        Hashed.hashes += 1
+        return super().__hash__()
+
+
+class Walked(dict[QueuePosition, int]):
+    """No set takes hashes from it that it has kept."""
+
+
+def test_what_is_held_enters_no_set_to_be_named_whatever_settles_are_not_answered(
+    held: DeliveriesHeld,
+) -> None:
+    """Each of thousands would take as long as the resumption itself."""
+    deliver(held, 1, "q", *map(Hashed, [1, 2, 3]))
+    held._held["q"] = Walked(held._held["q"])
+    unsettled = [settle("q", 1, position) for position in range(4, 100)]
+    Hashed.hashes = 0
+    (in_hand,) = held.in_hand(unsettled)
+    assert Hashed.hashes == 0
+    assert in_hand.positions == tuple(range(1, 100))
+
+
+def deliver_many(held: DeliveriesHeld, count: int) -> None:
+    """To two consumers by turns."""
+    for consumer in 1, 2:
+        deliver(held, consumer, "q", *range(consumer, count + 1, 2))
+
+
+def test_very_many_are_void_and_named_without_a_look_at_each(held: DeliveriesHeld) -> None:
+    """Hundreds of thousands, in one step; who had which is found out in pieces."""
 
     def work(count: int) -> int:
-        deliver(held, 1, "q", *range(1, count + 1))
+        deliver_many(held, count)
         with CountedOpcodes() as counted:
             assert len(held.in_hand(())[0].positions) == count
-            (voided,) = held.void(Epoch(1))
-        assert isinstance(voided, DeliveriesVoided) and len(voided.positions) == count
+            effects = held.void(Epoch(1))
+        assert [consumer.credit for consumer in held.consumers.values()][:2] == [count // 2] * 2
+        for consumer in held.consumers.values():
+            consumer.credit = 0
+        assert [len(voided.positions) for voided in told(effects)] == [count // 2] * 2
         return counted.total
 
     assert work(10_000) == work(10)
+
+
+def test_what_outlives_an_epoch_is_known_by_its_own_until_it_is_settled(held: DeliveriesHeld) -> None:
+    deliver(held, 1, "q", 1, 2)
+    held.enter(Epoch(2), Epoch(1))
+    deliver(held, 1, "q", 3)
+    held.enter(Epoch(3), Epoch(1))
+    held.settle(settle("q", 1, 1))
+    held.settle(settle("q", 2, 3))
+    held.take_back(settle("q", 2, 3))
+    assert told(held.void(Epoch(4))) == [
+        DeliveriesVoided(0, "q", Epoch(2), (QueuePosition(3),)),
+        DeliveriesVoided(1, "q", Epoch(1), (QueuePosition(2),)),
+    ]
+    held.settle(settle("q", 4, 9))
+    assert held.void(Epoch(4)) == []

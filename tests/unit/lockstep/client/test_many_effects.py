@@ -19,6 +19,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName
 from lockstep.core.pieces import PIECE_COST
 from lockstep.core.server_messages import DeliveredMessage, Deliveries, SessionEnded
+from tests.counted_work import CountedOpcodes
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
 MANY = 5 * EFFECTS_AT_ONCE
@@ -335,3 +336,32 @@ async def test_what_is_void_of_a_consumer_that_has_stopped_is_told_in_turns_too(
     while opened._is_behind:
         await asyncio.sleep(0)
     assert slow.heard == ["begun", "done"]
+
+
+async def test_who_had_what_is_found_out_in_turns_where_it_is_much(session: Session) -> None:
+    """And at once where it is little; what comes behind is told behind it."""
+    opened, _ = await session.of_set(SetName("one"))
+    ports = {number: Port() for number in range(1, 21)}
+    opened._consumers.update(ports)
+
+    async def lose(count: int) -> list[int]:
+        """Opcodes of each step."""
+        held = opened.core.line.held
+        held._held["q"] = {QueuePosition(position): position % len(ports) + 1 for position in range(count)}
+        with CountedOpcodes() as counted:
+            opened._perform_all([*held.void(Epoch(1)), e.ConsumerDrained(1)])
+        opcodes = [counted.total]
+        while opened._is_behind:
+            with CountedOpcodes() as counted:
+                await asyncio.sleep(0)
+            opcodes.append(counted.total)
+        return opcodes
+
+    assert len(await lose(len(ports))) == 1
+    few, many = await lose(10_000), await lose(100_000)
+    assert max(many) < 2 * max(few)
+    for number, port in ports.items():
+        positions = [heard for heard in port.heard if isinstance(heard, tuple)]
+        assert [len(some) for some in positions] == [1, 500, 5_000]
+        assert [some[0] for some in positions] == [number - 1] * 3
+    assert [place for place, heard in enumerate(ports[1].heard) if heard == "drained"] == [1, 3, 5]

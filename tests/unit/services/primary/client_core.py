@@ -5,9 +5,11 @@ from itertools import count
 from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_line import State
+from lockstep.client.void_deliveries import told_apart
 from lockstep.core.commands import AnyCommand, Command
 from lockstep.core.ids import Epoch, QueuePosition, SessionId
 from lockstep.core.inputs import ClientSaid, ClientStreamClosed
+from lockstep.core.pieces import at_once
 from lockstep.core.requests import ClientMessage
 from lockstep.core.server_messages import (
     AnyServerMessage,
@@ -65,6 +67,8 @@ class CoreClient(RigClient):
                 case e.Delivered(_, queue, epoch, messages):
                     self.epochs.update({(queue, message.position): epoch for message in messages})
                     self.heard_events.append(effect)
+                case e.AllVoided():
+                    self.heard_events += at_once(told_apart(effect))
                 case _:
                     self.heard_events.append(effect)
 

@@ -1,0 +1,48 @@
+"""Who had what of all that a lost session held: found out in steps that no number of deliveries makes longer."""
+
+import random
+
+import pytest
+
+from lockstep.client.session_events import AllVoided
+from lockstep.client.void_deliveries import LOOKED_AT_ONCE, told_apart
+from lockstep.core.ids import Epoch, QueuePosition
+from tests.counted_work import CountedOpcodes
+
+MANY = 6 * LOOKED_AT_ONCE
+
+
+def voided(positions: list[int], consumers: int) -> AllVoided:
+    return AllVoided(
+        {"q": {QueuePosition(position): at % consumers for at, position in enumerate(positions)}},
+        {},
+        Epoch(1),
+    )
+
+
+@pytest.mark.parametrize("consumers", [1, 3, MANY // 2])
+@pytest.mark.parametrize("is_in_order", [True, False])
+def test_each_consumer_hears_once_of_all_that_it_had_in_ascending_order(
+    consumers: int, is_in_order: bool
+) -> None:
+    positions = list(range(MANY))
+    if not is_in_order:
+        random.Random(1).shuffle(positions)
+    lengths, work = [], told_apart(voided(positions, consumers))
+    while True:
+        with CountedOpcodes() as counted:
+            try:
+                cost = next(work)
+            except StopIteration as end:
+                told = end.value
+                break
+        lengths.append(counted.total)
+        assert 0 < cost <= LOOKED_AT_ONCE, "in microseconds"
+    assert [one.consumer for one in told] == list(range(consumers))
+    for one in told:
+        assert one.positions == tuple(sorted(positions[one.consumer :: consumers]))
+    assert max(lengths) < 20 * LOOKED_AT_ONCE
+
+
+def test_few_steps_cost_what_few_deliveries_do() -> None:
+    assert sum(told_apart(voided([3, 1, 2], 2))) < 10
