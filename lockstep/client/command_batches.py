@@ -16,8 +16,11 @@ from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from lockstep.client.command_window import MESSAGE_BYTES
 from lockstep.client.reject_line import RejectLine
@@ -225,7 +228,7 @@ class CommandBatches:
                     for part in in_commands(positions)
                 ]
             )
-        if disposition == c.Disposition.REJECT and transaction is None and not self._in_order:
+        if not self._in_order and transaction is None and disposition == c.Disposition.REJECT:
             return self._rejects.add(queue, epoch, positions)
         lost_sessions = self._session.losses_told
         key = "settle", queue, epoch, disposition, transaction, excluded_consumer, annotations, lost_sessions
@@ -233,25 +236,20 @@ class CommandBatches:
             self._enter("settle" if transaction is None else transaction)
         batch = self._open.get(key)
         if batch is None:
-
-            def make(parts: list[_Part]) -> c.AnyCommand:
-                if transaction is None and self._session.lost_sessions != lost_sessions:
-                    text = f"deliveries of queue {queue!r} from epoch {epoch} are void: their session is lost"
-                    raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=queue)
-                return c.SettleCommand(
-                    0,
-                    queue,
-                    epoch,
-                    tuple([p for part in parts for p in part]),
-                    disposition,
-                    transaction,
-                    0,
-                    excluded_consumer,
-                    annotations,
-                )
-
-            batch = self._begin(key, make, None, transaction)
+            settle = c.SettleCommand(
+                0, queue, epoch, (), disposition, transaction, 0, excluded_consumer, annotations
+            )
+            batch = self._begin(key, partial(self._make_settle, settle, lost_sessions), None, transaction)
         return self._add(key, batch, positions, 8 * len(positions))
+
+    def _make_settle(
+        self, settle: c.SettleCommand, lost_sessions: int, parts: list[_Part]
+    ) -> c.SettleCommand:
+        """`settle`: the command without its positions. `lost_sessions`: before the one in which they came."""
+        if settle.transaction is None and self._session.lost_sessions != lost_sessions:
+            text = f"deliveries of queue {settle.queue!r} from epoch {settle.delivery_epoch} are void: their session is lost"
+            raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=settle.queue)
+        return replace(settle, positions=tuple(chain.from_iterable(parts)))
 
     def _enter(self, kind: Hashable) -> None:
         """What is of another kind must not overtake: the batches so far are complete."""
