@@ -128,7 +128,8 @@ class DeliveriesHeld:
         return {queue: set(held) for queue, held in self._held.items()}
 
     def in_hand(self, unsettled: Iterable[SettleCommand]) -> tuple[HeldDeliveries, ...]:
-        """What a resumption names: all that is held, and what settles without an answer name."""
+        """What a resumption names: all that is held, and what settles without an answer name. In no order: hundreds of
+        thousands are not sorted in one step."""
         more: defaultdict[str, set[QueuePosition]] = defaultdict(set)
         for command in unsettled:
             # A set of all that is held would cost more than the rest.
@@ -136,10 +137,8 @@ class DeliveriesHeld:
             more[command.queue].update([position for position in command.positions if position not in held])
         found = []
         for queue in sorted({*self._held, *more}):
-            positions = list(self._held.get(queue, ()))
-            positions += more.get(queue, ())
-            positions.sort()
-            found.append(HeldDeliveries(queue, self.epoch, tuple(positions)))
+            positions = (*sorted(more.get(queue, ())), *self._held.get(queue, ()))
+            found.append(HeldDeliveries(queue, self.epoch, positions))
         return tuple(found)
 
     def settling(self, unsettled: Iterable[SettleCommand]) -> tuple[UnansweredSettle, ...]:

@@ -38,13 +38,13 @@ def told_apart(voided: AllVoided) -> Generator[int, None, list[DeliveriesVoided]
                 found[arrival].append(position)
             yield _cost(min(LOOKED_AT_ONCE, len(held) - first))
         for number, arrived in sorted(found):
-            positions = yield from _in_order(found[number, arrived])
+            positions = yield from in_order(found[number, arrived])
             told.append(DeliveriesVoided(number, queue, arrived, positions))
     return told
 
 
-def _in_order(positions: list[QueuePosition]) -> Generator[int, None, tuple[QueuePosition, ...]]:
-    """Sorts runs of them, and joins these from mark to mark."""
+def in_order(positions: list[QueuePosition]) -> Generator[int, None, tuple[QueuePosition, ...]]:
+    """Sorts runs of them, and joins these from mark to mark. Leaves nothing of the list, and says what its steps cost."""
     runs: list[list[QueuePosition]] = []
     while positions:
         # From behind, and none is kept twice: to let go of very many takes long, too.
