@@ -7,8 +7,9 @@ is over, unless that was handed over (DESIGN T6). A consumer's credit is what wa
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
-from lockstep.client.session_events import AllVoided, Effect
+from lockstep.client.session_events import AllVoided, Effect, HeldByQueue
 from lockstep.core.commands import SettleCommand
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.requests import (
@@ -57,10 +58,10 @@ class DeliveriesHeld:
         """Of what arrives."""
         self.kept_from = Epoch(0)
         """What arrived in epochs before it is void."""
-        self._held: dict[str, dict[QueuePosition, int]] = {}
-        """Queue -> position -> consumer."""
-        self._earlier: dict[tuple[str, QueuePosition], Epoch] = {}
-        """Epochs of what is held of another one than the present one."""
+        self._held: HeldByQueue = {}
+        """What has arrived in this epoch."""
+        self._earlier: dict[Epoch, HeldByQueue] = {}
+        """What has arrived in epochs before and was handed over, by epoch. Nothing is held twice."""
 
     def openings(self) -> list[AnyRequest]:
         """What opens the consumers again, with the credit that they still have."""
@@ -99,33 +100,45 @@ class DeliveriesHeld:
 
     def settle(self, command: SettleCommand) -> None:
         """A settle was submitted: what it names is no longer in hand."""
-        if command.delivery_epoch >= self.kept_from and (held := self._held.get(command.queue)) is not None:
+        epoch = command.delivery_epoch
+        arrived = self._held if epoch == self.epoch else self._earlier.get(epoch, {})
+        if (held := arrived.get(command.queue)) is not None:
             for position in command.positions:
                 held.pop(position, None)
-                if self._earlier:
-                    self._earlier.pop((command.queue, position), None)
             if not held:
-                del self._held[command.queue]
+                del arrived[command.queue]
+                if not arrived:
+                    self._earlier.pop(epoch, None)
 
     def take_back(self, command: SettleCommand) -> None:
         """A settle was rejected, or left these to be said again: none of what it names is settled."""
         if command.positions and command.delivery_epoch >= self.kept_from:
-            held = self._held.setdefault(command.queue, {})
+            epoch, layers = command.delivery_epoch, self._of_queue(command.queue)
+            arrived = self._held if epoch == self.epoch else self._earlier.setdefault(epoch, {})
+            held = arrived.setdefault(command.queue, {})
             for position in command.positions:
-                held.setdefault(position, 0)
-                if command.delivery_epoch != self.epoch:
-                    self._earlier[command.queue, position] = command.delivery_epoch
+                if not _is_among(position, layers):
+                    held[position] = 0
 
     def of_consumer(
-        self, number: int, queue: str, messages: Iterable[DeliveredMessage]
+        self, number: int, queue: str, epoch: Epoch, messages: Iterable[DeliveredMessage]
     ) -> tuple[QueuePosition, ...]:
-        """Positions of those that are held as this consumer's: a browser's copies are not."""
-        held = self._held.get(queue, {})
+        """Positions of those that are held as this consumer's, from that epoch: a browser's copies are not."""
+        arrived = self._held if epoch == self.epoch else self._earlier.get(epoch, {})
+        held = arrived.get(queue, {})
         return tuple(message.position for message in messages if held.get(message.position) == number)
 
     def by_queue(self) -> dict[str, set[QueuePosition]]:
         """All that is held."""
-        return {queue: set(held) for queue, held in self._held.items()}
+        return {queue: set().union(*self._of_queue(queue)) for queue in self._queues()}
+
+    def _queues(self) -> set[str]:
+        """Those of which something is held."""
+        return set(self._held).union(*self._earlier.values())
+
+    def _of_queue(self, queue: str) -> list[dict[QueuePosition, int]]:
+        """What is held of it, by epoch."""
+        return [held[queue] for held in (*self._earlier.values(), self._held) if queue in held]
 
     def in_hand(self, unsettled: Iterable[SettleCommand]) -> tuple[HeldDeliveries, ...]:
         """What a resumption names: all that is held, and what settles without an answer name. In no order: hundreds of
@@ -133,21 +146,23 @@ class DeliveriesHeld:
         more: defaultdict[str, set[QueuePosition]] = defaultdict(set)
         for command in unsettled:
             # A set of all that is held would cost more than the rest.
-            held = self._held.get(command.queue, {})
-            more[command.queue].update([position for position in command.positions if position not in held])
+            more[command.queue].update(self._not_held(command))
         found = []
-        for queue in sorted({*self._held, *more}):
-            positions = (*sorted(more.get(queue, ())), *self._held.get(queue, ()))
-            found.append(HeldDeliveries(queue, self.epoch, positions))
+        for queue in sorted(self._queues().union(more)):
+            positions = chain(sorted(more.get(queue, ())), *self._of_queue(queue))
+            found.append(HeldDeliveries(queue, self.epoch, tuple(positions)))
         return tuple(found)
+
+    def _not_held(self, command: SettleCommand) -> list[QueuePosition]:
+        """What it names beyond what is held."""
+        held = self._of_queue(command.queue)
+        return [position for position in command.positions if not _is_among(position, held)]
 
     def settling(self, unsettled: Iterable[SettleCommand]) -> tuple[UnansweredSettle, ...]:
         """What a resumption says of settles without an answer: what they name beyond all that is held."""
         found = []
         for command in unsettled:
-            held = self._held.get(command.queue, {})
-            positions = tuple(position for position in command.positions if position not in held)
-            if positions:
+            if positions := tuple(self._not_held(command)):
                 found.append(UnansweredSettle(command.number, command.queue, positions))
         return tuple(found)
 
@@ -155,22 +170,28 @@ class DeliveriesHeld:
         """What comes next is of `epoch`; what is held of one before `kept_from` is void from now on."""
         if kept_from > self.epoch:
             return self.void(epoch)
-        for queue, held in self._held.items():
-            for position in held:
-                self._earlier.setdefault((queue, position), self.epoch)
+        if self._held:
+            self._earlier[self.epoch], self._held = self._held, {}
         self.epoch = epoch
         return []
 
     def void(self, epoch: Epoch) -> list[Effect]:
         """Everything held is void from now on, and its credit is with the consumers; `epoch` is that of what comes next."""
         effects: list[Effect] = []
-        for held in self._held.values():
+        all_held = self._earlier
+        if self._held:
+            all_held[self.epoch] = self._held
+        for held in chain.from_iterable(arrived.values() for arrived in all_held.values()):
             # Of hundreds of thousands, credit is all that is counted at once.
             for number, count in Counter(held.values()).items():
                 if (consumer := self.consumers.get(number)) is not None:
                     consumer.credit += count
-        if self._held:
-            effects.append(AllVoided(self._held, self._earlier, self.epoch))
+        if all_held:
+            effects.append(AllVoided(all_held))
         self._held, self._earlier = {}, {}
         self.epoch = self.kept_from = epoch
         return effects
+
+
+def _is_among(position: QueuePosition, held: list[dict[QueuePosition, int]]) -> bool:
+    return any(position in arrived for arrived in held)

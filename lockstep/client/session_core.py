@@ -121,7 +121,7 @@ class SessionCore:
         self, consumer: int, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]
     ) -> None:
         """What came for a consumer that has stopped before it was told: its queue has it again, unless it is void already."""
-        positions = self.line.held.of_consumer(consumer, queue, messages)
+        positions = self.line.held.of_consumer(consumer, queue, epoch, messages)
         if positions:
             self.submit(None, c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE))
 

@@ -200,6 +200,10 @@ class Delivered(msgspec.Struct, frozen=True):
     messages: tuple[DeliveredMessage, ...]
 
 
+HeldByQueue = dict[str, dict[QueuePosition, int]]
+"""Deliveries that a session holds: queue -> position -> consumer; no queue without any."""
+
+
 class DeliveriesVoided(msgspec.Struct, frozen=True):
     """No longer held: the epoch or the session that they were delivered in is over. Of what a core says as `AllVoided`."""
 
@@ -213,11 +217,8 @@ class AllVoided(msgspec.Struct, frozen=True):
     """All that was held is no longer, for there may be very much: `told_apart` makes `DeliveriesVoided` of it. Their credit is
     with the consumers again."""
 
-    held: dict[str, dict[QueuePosition, int]]
-    """Queue -> position -> consumer."""
-    earlier: dict[tuple[str, QueuePosition], Epoch]
-    """(Queue, position) -> epoch, where that is not `epoch`."""
-    epoch: Epoch
+    held: dict[Epoch, HeldByQueue]
+    """By the epoch in which it arrived."""
 
 
 class ConsumerStarted(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ consumers in that of their numbers. How much there is makes no step longer.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Generator, Iterator
-from itertools import chain, islice, repeat
+from collections.abc import Generator
+from itertools import chain, islice
 
 from lockstep.client.session_events import AllVoided, DeliveriesVoided
 from lockstep.core.ids import Epoch, QueuePosition
@@ -25,18 +25,15 @@ def _cost(count: int) -> int:
 def told_apart(voided: AllVoided) -> Generator[int, None, list[DeliveriesVoided]]:
     """What consumers are told of it, in this order. Its steps say what they cost (`lockstep/core/pieces.py`)."""
     told: list[DeliveriesVoided] = []
-    for queue in sorted(voided.held):
-        held = voided.held[queue]
+    for queue in sorted(set[str]().union(*voided.held.values())):
         found: defaultdict[tuple[int, Epoch], list[QueuePosition]] = defaultdict(list)
-        epochs: Iterator[Epoch] = repeat(voided.epoch)
-        if voided.earlier:
-            epochs = map(voided.earlier.get, zip(repeat(queue), held), epochs)
-        arrivals = zip(held.values(), epochs, strict=False)
-        deliveries = zip(arrivals, held, strict=False)
-        for first in range(0, len(held), LOOKED_AT_ONCE):
-            for arrival, position in islice(deliveries, LOOKED_AT_ONCE):
-                found[arrival].append(position)
-            yield _cost(min(LOOKED_AT_ONCE, len(held) - first))
+        for epoch, by_queue in voided.held.items():
+            held = by_queue.get(queue, {})
+            deliveries = iter(held.items())
+            for first in range(0, len(held), LOOKED_AT_ONCE):
+                for position, number in islice(deliveries, LOOKED_AT_ONCE):
+                    found[number, epoch].append(position)
+                yield _cost(min(LOOKED_AT_ONCE, len(held) - first))
         for number, arrived in sorted(found):
             positions = yield from in_order(found[number, arrived])
             told.append(DeliveriesVoided(number, queue, arrived, positions))

@@ -8,7 +8,7 @@ from lockstep.client.void_deliveries import told_apart
 from lockstep.core.commands import Disposition, SettleCommand
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition
 from lockstep.core.pieces import at_once
-from lockstep.core.requests import HeldDeliveries
+from lockstep.core.requests import HeldDeliveries, UnansweredSettle
 from lockstep.core.server_messages import DeliveredMessage, Deliveries
 from tests.counted_work import CountedOpcodes
 
@@ -131,6 +131,36 @@ def test_very_many_are_void_and_named_without_a_look_at_each(held: DeliveriesHel
         return counted.total
 
     assert work(10_000) == work(10)
+
+
+def test_very_many_are_handed_over_without_a_look_at_each(held: DeliveriesHeld) -> None:
+    def work(count: int) -> int:
+        deliver_many(held, count)
+        with CountedOpcodes() as counted:
+            assert held.enter(Epoch(held.epoch + 1), Epoch(1)) == []
+            assert len(held.in_hand(())[0].positions) == count
+        assert held.by_queue() == {"q": set(range(1, count + 1))}
+        held.settle(settle("q", held.epoch - 1, *range(1, count + 1)))
+        assert held.by_queue() == {}
+        return counted.total
+
+    assert work(10_000) == work(10)
+
+
+def test_what_is_said_again_of_an_earlier_epoch_is_held_once(held: DeliveriesHeld) -> None:
+    deliver(held, 1, "q", 1, 2)
+    held.enter(Epoch(2), Epoch(1))
+    unsettled = settle("q", 1, 1), settle("q", 1, 2)
+    held.settle(unsettled[0])
+    deliver(held, 1, "q", 3)
+    assert held.settling(unsettled) == (UnansweredSettle(1, "q", (QueuePosition(1),)),)
+    for _ in range(2):
+        held.take_back(unsettled[0])
+    (in_hand,) = held.in_hand(unsettled)
+    assert (in_hand.epoch, sorted(in_hand.positions)) == (Epoch(2), [1, 2, 3])
+    messages = [DeliveredMessage(QueuePosition(number), b"", b"", 0, 0, True) for number in (2, 3)]
+    assert held.of_consumer(1, "q", Epoch(1), messages) == (QueuePosition(2),)
+    assert held.of_consumer(1, "q", Epoch(2), messages) == (QueuePosition(3),)
 
 
 def test_what_outlives_an_epoch_is_known_by_its_own_until_it_is_settled(held: DeliveriesHeld) -> None:

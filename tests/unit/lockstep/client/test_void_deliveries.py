@@ -13,11 +13,8 @@ MANY = 6 * LOOKED_AT_ONCE
 
 
 def voided(positions: list[int], consumers: int) -> AllVoided:
-    return AllVoided(
-        {"q": {QueuePosition(position): at % consumers for at, position in enumerate(positions)}},
-        {},
-        Epoch(1),
-    )
+    held = {QueuePosition(position): at % consumers for at, position in enumerate(positions)}
+    return AllVoided({Epoch(1): {"q": held}})
 
 
 @pytest.mark.parametrize("consumers", [1, 3, MANY // 2])
