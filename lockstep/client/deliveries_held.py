@@ -112,13 +112,10 @@ class DeliveriesHeld:
 
     def take_back(self, command: SettleCommand) -> None:
         """A settle was rejected, or left these to be said again: none of what it names is settled."""
-        if command.positions and command.delivery_epoch >= self.kept_from:
-            epoch, layers = command.delivery_epoch, self._of_queue(command.queue)
+        epoch = command.delivery_epoch
+        if epoch >= self.kept_from and (taken_back := self._not_held(command)):
             arrived = self._held if epoch == self.epoch else self._earlier.setdefault(epoch, {})
-            held = arrived.setdefault(command.queue, {})
-            for position in command.positions:
-                if not _is_among(position, layers):
-                    held[position] = 0
+            arrived.setdefault(command.queue, {}).update(dict.fromkeys(taken_back, 0))
 
     def of_consumer(
         self, number: int, queue: str, epoch: Epoch, messages: Iterable[DeliveredMessage]
@@ -155,8 +152,8 @@ class DeliveriesHeld:
 
     def _not_held(self, command: SettleCommand) -> list[QueuePosition]:
         """What it names beyond what is held."""
-        held = self._of_queue(command.queue)
-        return [position for position in command.positions if not _is_among(position, held)]
+        layers = self._of_queue(command.queue)
+        return [position for position in command.positions if not any(position in held for held in layers)]
 
     def settling(self, unsettled: Iterable[SettleCommand]) -> tuple[UnansweredSettle, ...]:
         """What a resumption says of settles without an answer: what they name beyond all that is held."""
@@ -191,7 +188,3 @@ class DeliveriesHeld:
         self._held, self._earlier = {}, {}
         self.epoch = self.kept_from = epoch
         return effects
-
-
-def _is_among(position: QueuePosition, held: list[dict[QueuePosition, int]]) -> bool:
-    return any(position in arrived for arrived in held)

@@ -6,30 +6,17 @@ its queue, and is asked for again when there is room. Credit cannot do that: it 
 much there is on it, and how large it is.
 """
 
-from services.proxy.worker_room import WorkerRoom
+from services.proxy.worker_room import HeldInRoom, WorkerRoom
 
 
-class DeliveryRoom:
+class DeliveryRoom(HeldInRoom):
     """Of one connection, and lives as long as it. It has three: for messages that wait; for the rest of those of which its client
     has a part, which cannot go back, and others do not wait for them; and for those that its client has not settled."""
 
     def __init__(self, shared: WorkerRoom, bytes_max: int, always_bytes: int = 0) -> None:
         """`always_bytes`: what it may have however little others leave."""
-        self.held = 0
-        """Bytes."""
-        self._shared = shared
-        self._bytes_max = bytes_max
+        super().__init__(shared, bytes_max)
         self._always_bytes = always_bytes
-
-    def take(self, size: int) -> None:
-        """So many bytes came and wait."""
-        self.held += size
-        self._shared.left -= size
-
-    def give_back(self, size: int) -> None:
-        """So many do not wait any more."""
-        self.held -= size
-        self._shared.left += size
 
     @property
     def is_full(self) -> bool:

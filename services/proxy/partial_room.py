@@ -5,31 +5,14 @@ The link on which more comes ends. Not to read its connection would not do: nobo
 room is full of beginnings all would wait for ever.
 """
 
-from services.proxy.worker_room import WorkerRoom
+from services.proxy.worker_room import HeldInRoom
 
 ALWAYS_BYTES = 64 * 1024
 """What a connection may have of its worker's room in any case: a message in some frames of a client that has small ones."""
 
 
-class PartialRoom:
-    """Lives as long as its connection."""
-
-    def __init__(self, shared: WorkerRoom, bytes_max: int) -> None:
-        """`bytes_max`: of this connection by itself."""
-        self.held = 0
-        """Bytes."""
-        self._shared = shared
-        self._bytes_max = bytes_max
-
-    def take(self, size: int) -> None:
-        """So many bytes more of unfinished messages came."""
-        self.held += size
-        self._shared.left -= size
-
-    def give_back(self, size: int) -> None:
-        """So many are of messages that have come whole, or will not."""
-        self.held -= size
-        self._shared.left += size
+class PartialRoom(HeldInRoom):
+    """Of one connection: for messages that have not come whole."""
 
     @property
     def exceeded(self) -> str:

@@ -10,3 +10,24 @@ class WorkerRoom:
     def __init__(self, bytes_max: int) -> None:
         self.left = bytes_max
         """Negative: connections hold what each may hold however little others leave."""
+
+
+class HeldInRoom:
+    """What a connection holds of it; lives as long as that."""
+
+    def __init__(self, shared: WorkerRoom, bytes_max: int) -> None:
+        """`bytes_max`: of this connection by itself."""
+        self.held = 0
+        """Bytes."""
+        self._shared = shared
+        self._bytes_max = bytes_max
+
+    def take(self, size: int) -> None:
+        """So many bytes more are held."""
+        self.held += size
+        self._shared.left -= size
+
+    def give_back(self, size: int) -> None:
+        """So many are not any more."""
+        self.held -= size
+        self._shared.left += size

@@ -8,6 +8,7 @@ knows. So what was not asked is to be given up by name, or to come back.
 
 from tests.simulation.options import Options
 from tests.simulation.staging.rebuilt_map import rebuild_map, try_to_rebuild_map
+from tests.simulation.staging.restored_etcd import without_c_behind_a_backup
 from tests.simulation.staging.stage import ETCD, A, B, C, Stage, calm
 
 
@@ -16,13 +17,8 @@ def options() -> Options:
 
 
 def play(stage: Stage) -> None:
-    stage.start()
-    world, client = stage.world, stage.client("c1")
-    client.declare("a")
-    stage.run(1)
-    old = world.etcd.backup()
-    stage.cut(C, A, B, ETCD)
-    stage.until(lambda: stage.in_sync == {A, B}, what="a set without C")
+    world = stage.world
+    client, old = without_c_behind_a_backup(stage)
     stage.done(client.publish("a", count=3))
     stage.run(8)
     stage.power_loss(A, B, C)

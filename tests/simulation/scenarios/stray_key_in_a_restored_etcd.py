@@ -9,6 +9,7 @@ more. Then nobody leads before the map is rebuilt.
 
 from tests.simulation.options import Options
 from tests.simulation.staging.rebuilt_map import rebuild_map
+from tests.simulation.staging.restored_etcd import without_c_behind_a_backup
 from tests.simulation.staging.stage import ETCD, A, B, C, Stage, calm
 
 
@@ -17,13 +18,8 @@ def options() -> Options:
 
 
 def play(stage: Stage) -> None:
-    stage.start()
-    world, client = stage.world, stage.client("c1")
-    client.declare("a")
-    stage.run(1)
-    old = world.etcd.backup()
-    stage.cut(C, A, B, ETCD)
-    stage.until(lambda: stage.in_sync == {A, B}, what="a set without C")
+    world = stage.world
+    client, old = without_c_behind_a_backup(stage)
     stage.kill_store(A)
     stage.until(lambda: stage.primary_core(A) is None, what="the end of A's reign")
     stage.revive(A)

@@ -38,6 +38,20 @@ def deposed_behind_a_backup(stage: Stage) -> tuple[ScriptedClient, Backup]:
     return client, backup
 
 
+def without_c_behind_a_backup(stage: Stage) -> tuple[ScriptedClient, Backup]:
+    """etcd is backed up while all are in sync, then C is cut off from everybody, and A and B go on without it; returns who has
+    declared `a`, and that backup.
+    """
+    stage.start()
+    client = stage.client("c1")
+    client.declare("a")
+    stage.run(1)
+    backup = stage.world.etcd.backup()
+    stage.cut(C, A, B, ETCD)
+    stage.until(lambda: stage.in_sync == {A, B}, what="a set without C")
+    return client, backup
+
+
 def wake(stage: Stage) -> None:
     """Wait until A's sleep, of `SLEPT_S`, is over."""
     stage.until(lambda: not stage.world.brokers[A].is_paused, SLEPT_S, "the end of A's sleep")
