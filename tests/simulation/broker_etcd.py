@@ -320,20 +320,35 @@ class BrokerEtcd:
         return not is_compared or etcd.get(self._keys.set_back) is None
 
     def _put_presence(self, effect: PutPresence) -> None:
-        """Repeated until etcd has answered, unless the replica has another name by then."""
+        """Repeated until it is so, unless the replica has another name by then. By its revision: what is executed late is not to
+        take the key from the name that it has then.
+        """
         key, lease = self._keys.presence(effect.set_name, self._broker.broker), self.keeper.lease_id
         if self._broker.replicas[effect.set_name].incarnation != effect.incarnation:
             return
 
-        def put(etcd: Etcd) -> None:
-            if lease in etcd.leases:
-                etcd.put(key, effect.incarnation.encode(), lease)
+        def put(etcd: Etcd, revision: int) -> bool:
+            if lease not in etcd.leases:
+                return True
+            if etcd.mod_revision(key) != revision:
+                return False
+            etcd.put(key, effect.incarnation.encode(), lease)
+            return True
 
         def answered(result: object) -> None:
-            if result is IN_DOUBT:
+            if result is not True:
                 self._world.loop.after(REREAD_US, self._broker.post, self._put_presence, effect)
 
-        self.session.call(put, answered)
+        def found(entry: object) -> None:
+            if entry is IN_DOUBT:
+                answered(entry)
+                return
+            held = entry if isinstance(entry, Entry) else None
+            if held is None or held.value != effect.incarnation.encode() or held.lease != lease:
+                revision = held.mod_revision if held is not None else 0
+                self.session.call(lambda etcd: put(etcd, revision), answered)
+
+        self.session.call(lambda etcd: etcd.get(key), lambda entry: self._broker.post(found, entry))
 
     # --- the decision log ---------------------------------------------------------------------------------------------
 

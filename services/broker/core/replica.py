@@ -292,7 +292,12 @@ class Replica:
             case LeaseKeySeen():
                 self._facts.lease_key_seen(given)
             case PresencesSeen():
+                before = self._facts.presences.get(self.broker)
                 self._facts.presences_seen(given)
+                presence = self._facts.presences.get(self.broker)
+                if presence != before and (presence is None or presence[0] != self.incarnation):
+                    # Somebody has changed it under the lease that is held, or an etcd that was set back has it as it was.
+                    self._put_presence()
             case LeaseExtended():
                 if self._lease.extended(given):
                     self._put_presence()

@@ -1,13 +1,22 @@
 """A set whose first broker has come back is given back to it, under open transactions and with messages in hand (C4, T6, T8).
 
-Only when it has lacked no member for a while, and not where an operator said who should lead it.
+Only when it has lacked no member for a while, and not where an operator said who should lead it. A member whose presence etcd
+does not show, or shows as that of an earlier memory, says once more that it is there.
 """
 
+from lockstep.core.ids import BrokerId
 from tests.simulation.options import Options
 from tests.simulation.staging.hand_overs import ask_hand_over
 from tests.simulation.staging.stage import A, B, C, Stage, calm
 
-CASES = ("the first came back", "another is lacking", "an operator said who should lead", "it dies again")
+CASES = (
+    "the first came back",
+    "another is lacking",
+    "an operator said who should lead",
+    "it dies again",
+    "a presence was deleted",
+    "a presence of before was put",
+)
 WAIT_S = 2.0
 
 
@@ -39,6 +48,8 @@ def play(stage: Stage, case: str) -> None:
     if case == "another is lacking":
         stage.kill(follows)
     stage.revive(A)
+    if case.startswith("a presence"):
+        _change_presence(stage, follows, "" if case == "a presence was deleted" else f"{follows}-of-before.0")
     if case == "another is lacking":
         stage.until(lambda: A in stage.in_sync, what="its first broker in sync")
         stage.run(3 * WAIT_S)
@@ -60,3 +71,14 @@ def play(stage: Stage, case: str) -> None:
         stage.until(lambda: stage.map.primary in (B, C), what="a successor, again")
         stage.revive(A)
         stage.serves(A)
+
+
+def _change_presence(stage: Stage, broker: BrokerId, value: str) -> None:
+    """Behind the back of the broker, whose lease stays; "": it is gone."""
+    etcd, key = stage.world.etcd, stage.world.keys.presence(stage.map.set_name, broker)
+    held = etcd.get(key)
+    assert held is not None, "it is there"
+    if value:
+        etcd.execute(lambda etcd: etcd.put(key, value.encode(), held.lease))
+    else:
+        etcd.execute(lambda etcd: etcd.delete(key))

@@ -250,6 +250,26 @@ def test_a_stray_key_of_this_process_is_given_up() -> None:
     assert bench.wanted(DropLeaseKey) == [DropLeaseKey(SET, Incarnation("p1.0"))]
 
 
+# --- presence ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shown", [None, "of-before.0"])
+def test_a_presence_that_was_changed_under_the_lease_is_put_again(shown: str | None) -> None:
+    """Whoever is not there by its presence is given no set, and a restarted one is promoted beside its memory."""
+    bench = ReplicaBench()
+    bench.hold_lease()
+    own = bench.own()
+    bench.see_presences(own, B)
+    before = len(bench.wanted(PutPresence))
+    bench.see_presences(own)
+    assert len(bench.wanted(PutPresence)) == before, "others come and go"
+    changed = [own._replace(incarnation=Incarnation(shown))] if shown is not None else []
+    bench.see_presences(*changed, B)
+    assert bench.wanted(PutPresence)[before:] == [PutPresence(SET, bench.replica.incarnation)]
+    bench.see_presences(*changed)
+    assert len(bench.wanted(PutPresence)) == before + 1, "it was asked for once"
+
+
 # --- the end of a reign -----------------------------------------------------------------------------------------------
 
 
