@@ -149,8 +149,9 @@ class CommandBatches:
         self._open: dict[Hashable, _Batch] = {}
         self._kind: Hashable = None
         self.not_found = not_found
-        self._under_way: dict[tuple[str, str], _Batch] = {}
-        """The last publish to each queue or named exchange, whatever its key there, that is not answered."""
+        self._under_way: dict[tuple[str, str], int] = {}
+        """How many publishes to each queue or named exchange, whatever their keys there, are not answered. Answers come in their
+        order, but for refusals without the set: of what cannot be said, or was of an epoch that is over."""
         self._submitted = 0
         """Publishes."""
         self._refused_together: dict[tuple[str, str], list[tuple[_Batch, Rejected]]] = {}
@@ -361,13 +362,17 @@ class CommandBatches:
         if (line := batch.line) is not None:
             self._submitted += 1
             batch.number = self._submitted
-            self._under_way[line] = batch
+            self._under_way[line] = self._under_way.get(line, 0) + 1
 
     def _answered(self, batch: _Batch, answer: CommandAnswer) -> None:
         line = batch.line
-        is_last = line is None or self._under_way.get(line) is batch
-        if is_last and line is not None:
-            del self._under_way[line]
+        is_last = True  # Nothing of its line is under way any more.
+        if line is not None:
+            left = self._under_way[line] - 1
+            if left:
+                self._under_way[line], is_last = left, False
+            else:
+                del self._under_way[line]
         if batch.target is not None and batch.target[0]:
             self._learn(batch.target, batch.count, answer)
         if self._refused_together and line in self._refused_together:
@@ -413,19 +418,21 @@ class CommandBatches:
     def _end_refused(
         self, line: tuple[str, str], behind: _Batch, answer: CommandAnswer, is_last: bool
     ) -> None:
-        """What was sent behind batches that were refused together is answered: the last of it, or something that may have
-        happened.
+        """What was sent beside batches that were refused together is answered: the last of it, or something behind them that may
+        have happened.
         """
         is_refused = isinstance(answer, Rejected) and behind.transaction is None
         if is_refused and not is_last:
             return
         refused = self._refused_together.pop(line)
-        if later := [each for each in refused if _number_of(each) > behind.number]:
-            # That was refused before what is in front of it was answered.
+        # What is later was refused before what is in front of it was answered.
+        later = [each for each in refused if _number_of(each) > behind.number]
+        if later and not is_last:
             self._refused_together[line] = later
-        for batch, refusal in refused[: len(refused) - len(later)]:
+            del refused[len(refused) - len(later) :]
+        for batch, refusal in refused:
             self._count_refused(batch, -1)
-            if is_refused:
+            if is_refused or batch.number > behind.number:
                 self._submit_parts(batch)
             else:
                 self._fail_together(batch, refusal)

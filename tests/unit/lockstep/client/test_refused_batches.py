@@ -222,6 +222,44 @@ async def test_what_is_tried_apart_keeps_its_order_whichever_was_refused_first()
     assert bodies(session, 3) == [[b"0.0"], [b"0.1"], [b"1.0"], [b"1.1"], [b"2.0"], [b"2.1"]]
 
 
+async def test_what_was_refused_behind_an_early_refusal_of_all_that_followed_it_is_tried_apart() -> None:
+    session, made = batches()
+    first, second = burst(made, 2)
+    [third] = burst(made, 1, callers=1)
+    session.heard[2](UNSAYABLE)
+    session.heard[0](TOO_MUCH)
+    assert len(session.submitted) == 3 and not any(each.done() for each in first)
+    session.heard[1](TOO_MUCH)
+    assert bodies(session, 3) == [[b"0.0"], [b"0.1"], [b"1.0"], [b"1.1"]]
+    assert not any(each.done() for each in second)
+    assert [repr(each) for each in errors(third)] == [repr(UNSAYABLE)]
+
+
+@pytest.mark.parametrize("in_front", [e.Done(1), TOO_MUCH])
+async def test_callers_that_were_refused_early_and_last_are_tried_apart_behind_what_is_in_front_of_them(
+    in_front: e.CommandAnswer,
+) -> None:
+    session, made = batches()
+    burst(made, 1, callers=1)
+    burst(made, 1)
+    session.heard[1](UNSAYABLE)
+    session.heard[0](in_front)
+    assert bodies(session, 2) == [[b"0.0"], [b"0.1"]]
+
+
+async def test_an_early_refusal_of_the_last_says_nothing_of_what_is_under_way_before_it() -> None:
+    session, made = batches()
+    first, _ = burst(made, 2)
+    session.heard[0](TOO_MUCH)
+    burst(made, 1, callers=1)
+    session.heard[2](UNSAYABLE)
+    assert len(session.submitted) == 3
+    session.heard[1](e.Done(2))
+    assert [type(each) for each in errors(first)] == [Rejected, Rejected]
+    assert len(session.submitted) == 3
+    assert not made._under_way and not made._refused_together
+
+
 async def test_a_refused_operation_says_nothing_of_the_others_of_its_transaction() -> None:
     """Those before it may be there, in front of what is tried again."""
     session, made = batches()
