@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from lockstep.client import Session
 from lockstep.client import session_events as e
 from lockstep.client.questions import QUESTIONS_SAID_MAX
@@ -66,6 +68,20 @@ def test_what_was_said_and_nobody_waits_for_is_not_said_again() -> None:
     bench.lose()
     bench.exchange()
     assert len(said(bench)) == 2 + 1
+    assert (len(bench.outcomes(0)), len(bench.outcomes(1))) == (0, 1)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_it_is_forgotten_with_its_answer_or_its_stream(is_answered: bool) -> None:
+    bench = asking(2)
+    bench.core.give_up(0)
+    if is_answered:
+        bench.exchange()
+    for _ in range(2):
+        bench.lose()
+        bench.exchange()
+    questions = bench.core.line.questions
+    assert (len(questions), questions.given_up) == (0, set())
     assert (len(bench.outcomes(0)), len(bench.outcomes(1))) == (0, 1)
 
 

@@ -179,6 +179,7 @@ async def test_what_waits_for_one_target_leaves_less_to_others() -> None:
     session.heard[0](TOO_MUCH)
     session.heard[2](TOO_MUCH)
     assert [one[0].done() for one in first] == [False, False, True, False]
+    assert list(made._refused_together) == [("", "k")]
     session.heard[1](e.Done(1))
     second = burst(made, 2, exchange="other")
     session.heard[3](TOO_MUCH)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from lockstep.core.commands import (
@@ -152,6 +153,18 @@ def leave_early(client: RigClient, consumer: int, command: AnyCommand) -> int:
     return number
 
 
+def say_again(client: RigClient, *numbers: int) -> None:
+    """One command a few seconds behind the other; the queue stays until the last of them is done, and ends then."""
+    for number in numbers:
+        pass_seconds(client.rig, 3, client)
+        assert is_there(client.rig)
+        client.say(client.sent[number])
+        assert client.answers[number].code is ErrorCode.NONE, client.answers[number]
+    pass_seconds(client.rig, 2, client)
+    assert not is_there(client.rig)
+    client.rig.check_log()
+
+
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_it_stays_until_commands_are_done_that_were_pushed_back_in_front_of_its_consumers_end(
     is_resumed: bool,
@@ -169,6 +182,71 @@ def test_it_stays_until_commands_are_done_that_were_pushed_back_in_front_of_its_
     pass_seconds(rig, 2, client)
     assert not is_there(rig)
     rig.check_log()
+
+
+def test_it_stays_for_the_last_command_that_was_dropped_behind_one_that_was_pushed_back() -> None:
+    rig = Rig(SMALL_LOG)
+    client, consumer, reject = with_a_message(rig)
+    rig.holds_store = True
+    client.command(publish("dead", bytes(1000)))
+    pushed_back, dropped = client.command(publish("dead", b"first")), client.command(reject)
+    client.say(CloseConsumer(consumer))
+    assert [heard.number for heard in client.heard_of(PushedBack)] == [pushed_back]
+    rig.holds_store = False
+    rig.acknowledge()
+    say_again(client, pushed_back, dropped)
+    assert rig.bodies("dead")[1:] == [b"first", b"1"]
+
+
+def test_it_stays_for_the_last_command_that_was_dropped_behind_a_gap() -> None:
+    rig = Rig(SETTINGS)
+    client, consumer, reject = with_a_message(rig)
+    client.number += 1
+    missing = client.number
+    client.sent[missing] = msgspec.structs.replace(publish("dead", b"first"), number=missing)
+    dropped = client.command(reject)
+    client.say(CloseConsumer(consumer))
+    assert [heard.number for heard in client.heard_of(PushedBack)] == [missing]
+    say_again(client, missing, dropped)
+    assert rig.bodies("dead") == [b"first", b"1"]
+
+
+@pytest.mark.parametrize("is_one_dropped", [False, True])
+def test_it_stays_for_the_last_command_that_a_backlog_did_not_take(is_one_dropped: bool) -> None:
+    rig = Rig(SMALL_BACKLOG)
+    client, consumer, reject = with_a_message(rig)
+    rig.holds_claims = True
+    client.command(DeclareQueueCommand(0, "x", QueueOptions()))
+    client.command(publish("dead", bytes(600)))
+    numbers = [client.command(publish("dead", bytes(600)))]
+    if is_one_dropped:
+        numbers.append(client.command(reject))
+    client.say(CloseConsumer(consumer))
+    assert [heard.number for heard in client.heard_of(PushedBack)] == numbers[:1]
+    rig.claimed()
+    say_again(client, *numbers)
+
+
+def test_it_ends_at_once_where_all_is_done_that_was_pushed_back() -> None:
+    rig = Rig(SMALL_LOG)
+    client, consumer, reject = with_a_message(rig)
+    other = client.consume("auto")
+    number = leave_early(client, other, reject)
+    client.say(client.sent[number])
+    pass_seconds(rig, 2, client)
+    client.say(CloseConsumer(consumer))
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_stays_for_a_command_once_however_many_consumers_left_behind_it() -> None:
+    rig = Rig(SMALL_LOG)
+    client, consumer, reject = with_a_message(rig)
+    other = client.consume("auto")
+    number = leave_early(client, consumer, reject)
+    client.say(CloseConsumer(other))
+    say_again(client, number)
+    assert not rig.core.attachments.auto_deletion._early
 
 
 def test_it_ends_with_a_session_that_does_not_say_again_what_was_pushed_back() -> None:

@@ -788,6 +788,24 @@ def test_the_name_of_an_exclusive_queue_is_free_as_soon_as_its_dead_letters_are_
     rig.check_log()
 
 
+def test_a_queue_that_has_its_session_stays_when_its_dead_letters_are_gone_beside_one_that_has_not(
+    rig: Rig,
+) -> None:
+    owners = {"from": rig.client(), "stays": rig.client()}
+    spread(rig, 500)
+    for name, client in owners.items():
+        client.declare(name, is_exclusive=True, dead_letter_exchange="all", delivery_count_max=1)
+        client.publish(name, *(b"%d" % number for number in range(12)))
+        client.consume(name)
+        say(client, SettleCommand(0, name, rig.core.epoch, client.positions(name), Disposition.FAIL))
+    owners["from"].say(DetachSession())
+    take_turns(rig)
+    rig.pass_time(50)
+    assert len(rig.bodies("q0")) == 24
+    assert "from" not in rig.state.queues.by_name and "stays" in rig.state.queues.by_name
+    rig.check_log()
+
+
 def test_what_a_partial_reject_has_left_is_held_and_goes_out_again_without_its_session(rig: Rig) -> None:
     client, other = rig.client(), rig.client()
     spread(rig, 500)

@@ -102,6 +102,20 @@ async def test_a_consumer_ends_behind_a_failure_that_is_told_again_without_its_a
     assert (rig.broker.stopped, rig.broker.settled_before_end) == (1, 2)
 
 
+async def test_a_consumer_ends_behind_all_failures_that_may_be_told_again() -> None:
+    rig = Rig(credit=2)
+    for _ in range(2):
+        give_back_with_annotations(rig, has_failed=True)
+    assert rig.link is not None and len(rig.broker.confirmations) == 2
+    rig.link.end(is_lost=False)
+    rig.broker.confirmations[0].set_result(1)
+    await take_turns()
+    assert rig.broker.stopped == 0
+    rig.broker.confirmations[1].set_exception(Rejected(ErrorCode.TOO_LARGE, "too much"))
+    await take_turns()
+    assert (rig.broker.stopped, rig.broker.settled_before_end) == (1, 3)
+
+
 async def test_a_consumer_does_not_wait_for_what_cannot_become_a_dead_letter_by_its_annotations() -> None:
     rig = Rig()
     give_back_with_annotations(rig, has_failed=False)

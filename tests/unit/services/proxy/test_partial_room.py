@@ -90,3 +90,4 @@ async def test_unfinished_messages_of_all_connections_end_the_link_that_has_more
         await holds(90_000)
         first.abort()
         await holds(0)
+        assert room.left == limits.partials_bytes_max
