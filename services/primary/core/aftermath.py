@@ -33,6 +33,8 @@ class Aftermath:
         self._listener = listener
         self._streams = streams
         self._names = names
+        self.has_looked_through = False
+        """What the last reign has left is found; it is settled behind that."""
 
     def look_through(self) -> Iterator[int]:
         """Messages that the last reign found worn out may be there still: it waited for their bodies. In steps that say what they
@@ -56,6 +58,7 @@ class Aftermath:
                     self._listener.came_back.append((queue, worn_out))
                 yield 1 + len(counted)
             yield 1
+        self.has_looked_through = True
 
     def settle(self) -> None:
         """Do all that the listener has noticed."""

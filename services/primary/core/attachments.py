@@ -216,7 +216,7 @@ class Attachments:
         for key in self._time_outs.take(now_ms, LOOKED_AT_MAX):
             if sessions.get(key) is not None:
                 self._timed_out[key] = None
-        self.auto_deletion.look()
+        self.auto_deletion.look(is_all_found=self._aftermath.has_looked_through)
 
     def end_timed_out(self) -> None:
         """End sessions that have timed out: as many as leave others their turn, for a whole rack may vanish at once."""

@@ -4,8 +4,8 @@ Law: an exclusive queue ends with its session, and behind the end of prepared br
 An auto-delete queue ends with its last consumer. One whose consumer lost its stream, or its primary, waits until that session has
 ended, or has come back without it; one whose consumer left behind commands that were pushed back waits until these are done, and
 for nothing that was said behind its end. One that a prepared branch touches waits for the end of that, one with dead letters on
-their way out for them; one that never had a consumer waits for the first. After a restart nobody knows whose a durable one was,
-and it waits as long as any session is waited for.
+their way out for them, and until it is known whether the last reign left any; one that never had a consumer waits for the first.
+After a restart nobody knows whose a durable one was, and it waits as long as any session is waited for.
 """
 
 from collections import Counter
@@ -57,6 +57,10 @@ class AutoDeletion:
         self._is_ending = False
         """They are gone through now, and so are the early ones."""
         self._looked_ms = context.now.boottime_ms
+        self._earlier_to = QueueId(0)
+        """Queues up to this one were there when the epoch began."""
+        self._is_all_found = False
+        """Their dead letters that were on their way out then are so again."""
 
     def begin(self) -> Iterator[int]:
         """The epoch begins: what sessions consumed in earlier ones, they may consume again. In steps that say what they cost;
@@ -69,7 +73,7 @@ class AutoDeletion:
             yield 1 + len(session.consumed)
         by_id = state.queues.by_id
         for queue_id in sorted(by_id):
-            queue = by_id[queue_id]
+            queue, self._earlier_to = by_id[queue_id], queue_id
             yield 1
             if not (queue.definition.is_auto_delete or queue.definition.exclusive_session):
                 continue  # Nearly always.
@@ -159,9 +163,9 @@ class AutoDeletion:
             self._waits[queue_id] += 1
         early[queue_id] = number
 
-    def look(self) -> None:
+    def look(self, *, is_all_found: bool) -> None:
         """Look again, now and then, at what was kept; at once at what was kept for dead letters that have gone: nobody else may
-        have its name before.
+        have its name before. `is_all_found`: what the last reign has left was looked through, and settled.
         """
         letters = self._context.letters
         if letters.through:
@@ -169,7 +173,8 @@ class AutoDeletion:
             if self._kept:
                 self._begin(self._end_kept(through))
         now_ms, settings = self._context.now.boottime_ms, self._context.settings
-        if now_ms - self._looked_ms < LOOK_MS:
+        was_all_found, self._is_all_found = self._is_all_found, is_all_found
+        if now_ms - self._looked_ms < LOOK_MS and was_all_found == is_all_found:
             return
         self._looked_ms = now_ms
         if self._unclaimed:
@@ -245,4 +250,6 @@ class AutoDeletion:
 
     def _must_stay(self, queue_id: QueueId) -> bool:
         """Whether a prepared branch may still do something to it, or what is dead would go with it."""
+        if not self._is_all_found and queue_id <= self._earlier_to:
+            return True
         return self._context.state.transactions.is_touched(queue_id) or self._context.letters.has(queue_id)

@@ -28,7 +28,7 @@ from lockstep.core.requests import CloseConsumer, DetachSession, Heartbeat
 from lockstep.core.server_messages import PushedBack
 from lockstep.core.xid import Xid
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish, take_turns
 
 XID = Xid(7, b"global", b"one").encode()
 SETTINGS = PrimarySettings(client_silence_ms=10_000, session_timeout_ms_max=20_000)
@@ -103,6 +103,16 @@ def test_it_stays_for_a_consumer_that_came_back_to_the_next_primary_and_ends_wit
     pass_seconds(rig, 60, client)
     assert is_there(rig)
     client.say(CloseConsumer(consumer))
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_ends_a_moment_behind_a_consumer_that_leaves_before_all_is_looked_through(rig: Rig) -> None:
+    client, _ = consumer_of(rig)
+    rig = rig.next_reign("failover")
+    come_back(rig, client)
+    client.say(CloseConsumer(client.consume("auto")))
+    rig.pass_time(50)
     assert not is_there(rig)
     rig.check_log()
 
@@ -549,6 +559,7 @@ def test_however_many_queues_may_end_they_are_found_and_ended_a_few_at_a_time() 
     rig = Rig(PrimarySettings(piece_cost=100), predecessor=before, is_restarted=True)
     assert len(list(rig.core.get_ready())) >= count, "each is a step"
     rig.pass_time(1000)
+    take_turns(rig)  # What the last reign left is looked through before.
     rig.pass_time(rig.core.context.settings.session_timeout_ms_max)
     left = [len(rig.state.queues.by_id)]
     while left[-1]:

@@ -806,6 +806,26 @@ def test_a_queue_that_has_its_session_stays_when_its_dead_letters_are_gone_besid
     rig.check_log()
 
 
+def test_what_an_ended_queue_stayed_for_is_found_by_the_next_primary_before_it_ends(rig: Rig) -> None:
+    """That has much to look through, and comes to it seconds behind its beginning."""
+    client = rig.client()
+    spread(rig, 500)
+    client.declare("from", is_exclusive=True, dead_letter_exchange="all", delivery_count_max=1)
+    client.publish("from", *(b"%d" % number for number in range(12)))
+    client.consume("from")
+    say(client, SettleCommand(0, "from", rig.core.epoch, client.positions("from"), Disposition.FAIL))
+    client.say(DetachSession())
+    assert not rig.state.sessions.by_key and len(rig.bodies("q0")) < 12
+    rig._settings = PrimarySettings(piece_cost=100)
+    rig = rig.next_reign("failover")
+    for _ in range(3):
+        rig.pass_time(2000)
+        take_turns(rig)
+    assert rig.bodies("q0") == rig.bodies("q499") == [b"%d" % number for number in range(12)]
+    assert "from" not in rig.state.queues.by_name
+    rig.check_log()
+
+
 def test_what_a_partial_reject_has_left_is_held_and_goes_out_again_without_its_session(rig: Rig) -> None:
     client, other = rig.client(), rig.client()
     spread(rig, 500)
