@@ -9,7 +9,7 @@ import pytest
 from lockstep.core.cluster_map import Keys, Member, SetMap
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
-from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.etcd import Entry
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
@@ -125,6 +125,15 @@ async def test_disks_are_compared_with_etcd_as_it_is_behind_them_unless_a_reign_
     assert known.etcd_revision == readings[-1][0] and not left
     assert surveyed_at == list(range(1, looks + 1)), "etcd is read before the disks are asked and behind them"
     assert [plan.verdict for plan in plans] == [Verdict.LED if readings[-1][1] else Verdict.UNHEARD]
+
+
+def test_disks_are_asked_again_where_a_broker_or_a_set_came_meanwhile_or_a_set_went() -> None:
+    one, none = etcd_at(9, "p1.0"), ClusterView(KEYS)
+    none.read_all([], 9)
+    more = etcd_at(9, "p1.0")
+    more.members[BrokerId("B2")] = MemberEntry(BrokerId("B2"), "", Incarnation("p2"))
+    assert not map_rebuild._goes_on_from(more, one) and map_rebuild._goes_on_from(one, more)
+    assert not map_rebuild._goes_on_from(one, none) and not map_rebuild._goes_on_from(none, one)
 
 
 def test_a_disk_may_be_given_up_for_one_set_alone(monkeypatch: pytest.MonkeyPatch) -> None:

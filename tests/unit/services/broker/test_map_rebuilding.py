@@ -470,11 +470,13 @@ def test_where_etcd_was_set_back_every_disk_is_asked_or_given_up_beside_a_set_th
 
 
 def test_where_etcd_was_set_back_nothing_is_compared_with_a_primary_whose_disk_was_not_asked() -> None:
-    backup = gone_on()[1]
-    for without in ((), ("B2",)):
-        found = plan(backup, etcd=SET_BACK, reached=("B1", "B3"), without=without)
-        assert found.verdict is Verdict.STUCK and "no whole disk of B2 was found" in found.problem
-    assert found.problem.endswith("who leads: run it again when it is there, or stop B2")
+    leader, backup = gone_on()
+    damaged = replace(leader, trouble="it is damaged")
+    for disks in ((backup,), (damaged, backup)):
+        for without in ((), ("B2",)):
+            found = plan(*disks, etcd=SET_BACK, reached=("B1", "B3"), without=without)
+            assert found.verdict is Verdict.STUCK and "no whole disk of B2 was found" in found.problem
+        assert found.problem.endswith("who leads: run it again when it is there, or stop B2")
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,22 @@ async def test_hazards_without_an_outcome_stay_until_they_are_forgotten_and_leav
     assert not {keys.heuristic(ID), keys.outcome(ID)} & etcd.entries.keys()
 
 
+async def test_an_outcome_with_hazards_stays_as_these_do_and_goes_like_others_when_they_are_forgotten() -> (
+    None
+):
+    etcd, keys = EtcdInMemory(), DecisionKeys("c")
+    port, written = await with_list(etcd)
+    listed = ListRead(written.revision, WRITE.entry.encode())
+    hazards = ((ParticipantName("set:b"), "heuristically committed"),)
+    kept = OutcomeEntry(Verdict.ABORT, hazards, XaStatus.HEURMIX)
+    deletion = DeleteTransaction(TICKET, ID, listed, None, kept)
+    assert isinstance(await port.perform(deletion, boottime_ms()), LogWritten)
+    entries = [etcd.entries[key(ID)] for key in (keys.heuristic, keys.outcome)]
+    assert [(OutcomeEntry.decode(entry.value), entry.lease_id) for entry in entries] == [(kept, 0)] * 2
+    assert await port.forget(ID)
+    assert keys.heuristic(ID) not in etcd.entries and etcd.entries[keys.outcome(ID)].lease_id
+
+
 def test_a_list_of_an_older_version_has_nobody_finished() -> None:
     encoded = WRITE.entry.encode().replace(b'"finished":[],', b"")
     assert b"finished" not in encoded and ParticipantsEntry.decode(encoded) == WRITE.entry
