@@ -455,6 +455,14 @@ def test_whoever_leads_and_has_yet_to_begin_its_epoch_is_about_to_go_on_without_
         )
 
 
+def test_what_a_backup_has_of_whoever_leads_it_has_not_without_him() -> None:
+    """It was asked a moment later; its broker has lived through the loss, and its disk has yet to be told the entry."""
+    leader, backup = gone_on()
+    backup = replace(backup, stamp=LOST, map_bytes=entry().encode())
+    found = plan(replace(leader, log_end=LogIndex(60)), backup, etcd=SET_BACK)
+    assert found.verdict is Verdict.LED, found.problem
+
+
 def test_where_etcd_was_set_back_every_disk_is_asked_or_given_up_beside_a_set_that_is_led() -> None:
     """In the new generation none would tell what it knows of that."""
     others = gone_on()
