@@ -430,8 +430,8 @@ class OutgoingLink:
             return 0
         handle, now_ms = self._handle, int(time.time() * 1000)
         is_settled, is_browser = self._is_presettled, self.source.is_browser
-        if is_settled and not is_browser and self.source.session.is_telling_loss:
-            return 0  # It comes again, and its client would have it twice.
+        if self._comes_again:
+            return 0
         most = self._message_bytes_max
         accepted: dict[Epoch, list[QueuePosition]] = {}
         too_large: dict[Epoch, list[QueuePosition]] = {}
@@ -493,8 +493,15 @@ class OutgoingLink:
             self._owner.wrote()
         return gave
 
+    @property
+    def _comes_again(self) -> bool:
+        """What is here comes again, and a client that settles nothing would have it twice: its session is lost."""
+        return self._is_presettled and not self.source.is_browser and self.source.session.is_telling_loss
+
     def _go_on_sending(self) -> None:
         """The next piece of what is being sent, as far as there is room."""
+        if self._comes_again:
+            return  # `void` aborts it.
         count = min(len(self._rest), _BIG_BYTES, self._owner.room(self._handle))
         if count > 0:
             path.go_on(self._handle, self._rest[:count])

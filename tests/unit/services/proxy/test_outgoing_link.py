@@ -7,9 +7,11 @@ import pytest
 from proton import Delivery, symbol
 
 from lockstep.client.command_batches import COMMAND_POSITIONS_MAX
+from lockstep.core.amqp.sections import EMPTY_HEADER
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import steps
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_words import StateCode
@@ -700,6 +702,26 @@ async def test_what_waits_meanwhile_is_not_sent_to_a_client_that_settles_nothing
     tell(rig, 1)
     rig.deliver_messages(EPOCH, (1, b"x"))
     assert len(rig.received) == 1 and rig.broker.settled == [((QueuePosition(1),), Disposition.ACCEPT)]
+
+
+async def test_nor_is_the_rest_of_a_big_one_of_which_it_has_a_part() -> None:
+    rig = Rig(credit=5)
+    link = rig.link
+    assert link is not None
+    link._is_presettled = True
+    size = 600 * 1024
+    section = b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
+    big = DeliveredMessage(QueuePosition(1), EMPTY_HEADER + section, bytes(size), 0, 0, True)
+
+    link.deliver("q", EPOCH, (big,))
+    link.resume()
+    lose(rig)
+    for _ in range(5):
+        link.resume()
+        rig.exchange()
+    assert link._deliveries.begun is not None
+    tell(rig, 1)
+    assert link._deliveries.begun is None and rig.broker.settled == []
 
 
 async def test_few_that_wait_are_looked_for_and_not_all_that_are_void() -> None:
