@@ -4,8 +4,9 @@ Law: the engine gets what came, in order, but for NUL in names of containers and
 them: they get U+0001 in its place, and whoever reads them refuses every control character. And the end of a session detaches
 its links one by one before it (2.5.2): the engine would free them all at once. What a client says of very many deliveries at
 once it hears of some at a time (2.7.6), and of a long state or tag no more than counts: it would keep a copy for each
-delivery, and what it takes to read a state for ever. Of nearly all transfers nothing is looked at but their first bytes, and
-of nearly all dispositions little more. Nothing raises: of what is malformed the engine says so.
+delivery, and what it takes to read a state for ever. A flow that drains a link it is given when it has told of all that came
+before (2.6.7): it would tell of that as if it drained, too. Of nearly all transfers nothing is looked at but their first
+bytes, and of nearly all dispositions little more. Nothing raises: of what is malformed the engine says so.
 """
 
 from collections.abc import Callable
