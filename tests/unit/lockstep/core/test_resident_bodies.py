@@ -20,9 +20,9 @@ OPCODES_MAX = 150 * TURN_COST
 def filled(count: int = 200, size: int = KIB) -> tuple[Log, Queue, ResidentBodies]:
     """A durable queue with so many messages of so many bytes, three times as much as may stay by default."""
     log = Log()
-    queue = log.queue("q")
+    queue, body = log.queue("q"), b"x" * size
     for _ in range(count):
-        log.publish(message((queue,), b"x" * size))
+        log.publish(message((queue,), body))
     return log, queue, ResidentBodies(log.state, LIMIT)
 
 
@@ -48,12 +48,52 @@ def test_bodies_go_until_the_limit_is_met_and_the_head_stays() -> None:
 def test_a_body_that_the_own_store_does_not_have_stays() -> None:
     log, queue, bodies = filled()
     durable_end = LogIndex(queue.positions()[20] >> 24)
-    bodies.trim(durable_end)
+    assert not bodies.trim(durable_end), "nothing more could be done before more is durable"
     assert not any(here(queue)[1:21]) and all(here(queue)[21:])
-    bodies.trim(durable_end)
+    with CountedOpcodes() as waiting:
+        assert not bodies.trim(durable_end)
+    assert waiting.total < 100, "nothing is looked at meanwhile"
     assert all(here(queue)[21:])
     bodies.trim(EVERYTHING)
     assert log.state.contents.resident_bytes == LIMIT
+
+
+def test_what_is_durable_goes_whatever_of_other_queues_is_not() -> None:
+    log = Log()
+    queues = [log.queue("a"), log.queue("b")]
+    for queue in queues:
+        for _ in range(100):
+            log.publish(message((queue,), b"x" * KIB))
+    bodies = ResidentBodies(log.state, LIMIT)
+    ends = [LogIndex(queues[0].positions()[count] >> 24) for count in (20, 60)]
+    for durable_end in ends:
+        bodies.trim(durable_end)
+    assert not any(here(queues[0])[1:61]) and all(here(queues[0])[61:]) and all(here(queues[1]))
+
+
+def test_behind_what_was_taken_beyond_what_had_gone_another_head_stays() -> None:
+    log, queue, bodies = filled()
+    bodies.trim(EVERYTHING)
+    log.dequeue(queue, *queue.positions()[:150])
+    for _ in range(100):
+        log.publish(message((queue,), b"x" * KIB))
+    bodies.trim(EVERYTHING)
+    assert here(queue)[0] and not here(queue)[1]
+    assert log.state.contents.resident_bytes == LIMIT
+
+
+def test_where_nothing_more_can_go_nothing_is_looked_at_before_more_has_come() -> None:
+    log = Log()
+    fleeting, queue = log.queue("fleeting", is_durable=False), log.queue("q")
+    bodies = ResidentBodies(log.state, LIMIT)
+    log.publish(*[message((queue,), b"x" * KIB)] * 3)
+    log.publish(*[message((fleeting,), b"x" * KIB, is_durable=False)] * 100, is_durable=False)
+    for durable_end in (LogIndex(0), EVERYTHING, EVERYTHING):
+        bodies.trim(durable_end)
+    assert here(queue) == [True, False, False]
+    with CountedOpcodes() as resting:
+        bodies.trim(EVERYTHING)
+    assert resting.total < 100
 
 
 def test_every_body_goes_once_however_long_the_queue_grows() -> None:

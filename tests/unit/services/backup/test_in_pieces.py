@@ -263,10 +263,26 @@ def test_bodies_that_are_too_many_go_in_turns_that_are_asked_for() -> None:
     bench.hear(Frames(SET, Epoch(1), ((many.durable, many.transient),), many.header.last))
     asked = 0
     while copy.state.contents.resident_bytes > limit or copy.state.applied < many.header.last:
-        assert isinstance(bench.effects[-1], WakeAt)
+        assert bench.effects[-1] == WakeAt(SET, bench.now.boottime_ms + 1)
         turns(bench)
         asked += 1
     assert asked > 3
     effects = len(bench.effects)
     turns(bench)
     assert len(bench.effects) == effects, "nothing more is to be done"
+
+
+def test_a_disk_with_more_bodies_than_stay_is_loaded_in_turns_and_leaves_no_more() -> None:
+    log, limit = Log(), 64 << 10
+    queue = log.queue("q")
+    for _ in range(20):
+        log.publish(*[message((queue,), b"x" * 1024)] * 100)
+    log.flush()
+    store = MemoryStore("disk-b", *log.frames, commit=log.frames[-1].header.last)
+    bench = BackupBench(store, settings=BackupSettings(resident_body_bytes_max=limit))
+    asked = 0
+    while bench.core.copy is None:
+        turns(bench)
+        asked += 1
+    assert asked > 3
+    assert bench.core.copy.state.contents.resident_bytes <= limit

@@ -11,7 +11,7 @@ from lockstep.core.records import Dequeue, Move, Publish
 from lockstep.core.requests import Browse, GrantCredit
 from lockstep.core.server_messages import BrowseAnswer
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, is_ascending, publish
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, is_ascending, publish, take_turns
 
 SMALL = PrimarySettings(reading_messages_max=4, delivery_batch_max=3)
 
@@ -241,3 +241,17 @@ def test_bodies_stay_until_the_own_store_has_them(rig: Rig, client: RigClient) -
     assert away(rig) > 0
     client.consume("q")
     assert client.bodies("q") == numbered(5)
+
+
+def test_bodies_that_are_too_many_at_once_go_in_turns_that_are_asked_for() -> None:
+    limit = 64 << 10
+    rig = Rig(resident_bytes_max=limit)
+    client = rig.client()
+    client.declare("q")
+    rig.holds_store = True
+    for _ in range(20):
+        client.command(publish("q", *[bytes(1024)] * 100))
+    rig.acknowledge()
+    assert rig.state.contents.resident_bytes > limit
+    assert take_turns(rig) > 3
+    assert rig.state.contents.resident_bytes <= limit
