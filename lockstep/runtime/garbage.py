@@ -18,6 +18,8 @@ YOUNG_SECONDS = 0.25
 """Between two collections by the clock, each of which walks what has come since the last one."""
 _IN_ONE = YOUNG_OBJECTS * (YOUNG_COLLECTIONS + 1)
 """Containers that stay, between two collections of the middle generation."""
+_MIDDLE_COLLECTIONS = OLD_OBJECTS // _IN_ONE
+"""As many of these go before one of the oldest."""
 
 
 def tune_garbage_collection() -> None:
@@ -28,7 +30,7 @@ def tune_garbage_collection() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, OLD_OBJECTS // _IN_ONE)
+    gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, _MIDDLE_COLLECTIONS)
 
 
 class YoungCollections:
@@ -42,18 +44,23 @@ class YoungCollections:
         self._loop = loop
         self._stayed = 0
         """Containers that were made and not freed between such collections, which count for no collection of the oldest yet."""
+        self._middle = 0
+        """Collections of the middle generation since the last one of the oldest, when that was looked at last."""
 
     def begin(self) -> None:
         self._loop.call_later(YOUNG_SECONDS, self._collect)
 
     def _collect(self) -> None:
         self._loop.call_later(YOUNG_SECONDS, self._collect)
-        made, collections, _ = gc.get_count()
+        made, collections, middle = gc.get_count()
+        if middle < self._middle:
+            # The oldest were collected, and wait as long as ever for the next time.
+            gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, _MIDDLE_COLLECTIONS)
         self._stayed += made + collections * YOUNG_OBJECTS
         gc.collect(1)
         if self._stayed >= _IN_ONE:
             self._stayed -= _IN_ONE
         else:
             # What goes as it comes leaves no more to be found among the oldest, so it brings their turn no nearer.
-            young, middle, old = gc.get_threshold()
-            gc.set_threshold(young, middle, old + 1)
+            gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, gc.get_threshold()[2] + 1)
+        self._middle = gc.get_count()[2]

@@ -62,6 +62,38 @@ def test_where_one_goes_for_each_that_comes_little_is_walked_at_once_and_the_old
     assert nearer <= 2
 
 
+BEHIND_THE_OLDEST = """
+import asyncio, gc
+from lockstep.runtime import garbage
+from lockstep.runtime.process import run_program
+
+garbage.YOUNG_SECONDS = 0.001
+
+def collections_before_the_oldest():
+    return gc.get_threshold()[2] - gc.get_count()[2]
+
+async def main():
+    first = collections_before_the_oldest()
+    await asyncio.sleep(0.3)
+    idle = gc.get_count()[2]
+    gc.collect()
+    await asyncio.sleep(0.3)
+    print(first, idle, collections_before_the_oldest())
+    return 0
+
+run_program(main)
+"""
+
+
+def test_the_oldest_wait_for_their_next_turn_no_longer_than_for_the_first() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", BEHIND_THE_OLDEST], capture_output=True, check=True, text=True
+    ).stdout
+    first, idle, second = map(int, said.split())
+    assert idle > 10, "there were collections by the clock"
+    assert first - 2 <= second <= first
+
+
 BESIDE_A_THREAD = """
 import threading
 from lockstep.runtime import garbage
