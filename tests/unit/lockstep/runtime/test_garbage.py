@@ -62,6 +62,35 @@ def test_where_one_goes_for_each_that_comes_little_is_walked_at_once_and_the_old
     assert nearer <= 2
 
 
+STAYING = """
+import asyncio, gc
+from lockstep.runtime import garbage
+from lockstep.runtime.process import run_program
+
+garbage.YOUNG_SECONDS = 0.001
+
+def collections_before_the_oldest():
+    return gc.get_threshold()[2] - gc.get_count()[2]
+
+async def main():
+    kept = []
+    before = collections_before_the_oldest()
+    for _ in range(30):
+        kept.append([[] for _ in range(4_000)])
+        await asyncio.sleep(0.01)
+    print(before - collections_before_the_oldest())
+    return 0
+
+run_program(main)
+"""
+"""120,000 containers stay, fewer between two collections by the clock than count for one of the oldest."""
+
+
+def test_what_stays_brings_the_turn_of_the_oldest_nearer_however_slowly_it_comes() -> None:
+    said = subprocess.run([sys.executable, "-c", STAYING], capture_output=True, check=True, text=True).stdout
+    assert abs(int(said) - 24) <= 2, "one of 5,000"
+
+
 BEHIND_THE_OLDEST = """
 import asyncio, gc
 from lockstep.runtime import garbage
