@@ -119,7 +119,8 @@ class MapRebuild:
             await asyncio.sleep(self._lease_seconds + LEASE_MARGIN_SECONDS)
         response.names, disputed = await self._restore_names(plans, surveys)
         response.disputed_names.extend(disputed)
-        response.generation = await self._write(known, rebuilt)
+        is_told = any(disk.is_broker_ahead for plan in plans for disk in plan.disks)
+        response.generation = await self._write(known, rebuilt, is_set_back=known.is_set_back or is_told)
         await self._until_led([plan.set_name for plan in rebuilt])
         for one in response.sets:
             view = self._view.sets.get(SetName(one.name))
@@ -253,8 +254,10 @@ class MapRebuild:
                     restored += len(chunk)
         raise Rejected(ErrorCode.ILLEGAL_STATE, "the directory of names keeps changing: run it again")
 
-    async def _write(self, known: ClusterView, rebuilt: Sequence[SetPlan]) -> str:
-        """The new generation with the entries."""
+    async def _write(self, known: ClusterView, rebuilt: Sequence[SetPlan], is_set_back: bool) -> str:
+        """The new generation with the entries. `is_set_back`: so they were planned; if not, and a broker has come since that says
+        it of etcd, they are planned anew.
+        """
         keys, generation = known.keys, str(uuid.uuid4())
         before = known.generation.encode()
         # Once at least: that etcd was set back is over with a new generation, also where every set is led.
@@ -267,6 +270,8 @@ class MapRebuild:
                 Delete(keys.lineage),
                 Delete(keys.set_back),
             ]
+            if start == 0 and not is_set_back:
+                compares.append(Absent(keys.set_back))
             if start == 0:
                 # Later, there may be stamps of the new generation.
                 operations.append(Delete(keys.stamps))

@@ -1,6 +1,7 @@
 """Looking at disks for a rebuilt map: a set that somebody leads is fenced for nobody; looked at again where that is doubtful."""
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from services.broker import map_rebuild
 from services.broker.core.map_rebuilding import SetPlan, Verdict
 from services.broker.map_rebuild import MapRebuild
 from services.broker.rebuild_codec import disk_found
+from tests.unit.services.etcd_in_memory import EtcdInMemory
 
 LED, UNLED, UNKNOWN = SetName("led"), SetName("unled"), SetName("unknown")
 
@@ -78,11 +80,13 @@ async def test_looking_alone_fences_nothing() -> None:
 KEYS = Keys("local")
 
 
-def etcd_at(revision: int, lease: str) -> ClusterView:
-    """etcd as it was read: the set of `LED` is led by who holds that lease, "" for nobody, in whose epoch 4."""
+def etcd_at(revision: int, lease: str, others: Sequence[Entry] = ()) -> ClusterView:
+    """etcd as it was read: the set of `LED` is led by who holds that lease, "" for nobody, in whose epoch 4. `others`: more that
+    it has.
+    """
     brokers = (BrokerId("B1"),)
     entry = SetMap(LED, Epoch(4), brokers[0], Incarnation("p1.0"), (), (), brokers, 1, 1, Incarnation("p1.0"))
-    entries = [Entry(KEYS.set_map(LED), entry.encode(), 3, 3, 0)]
+    entries = [Entry(KEYS.set_map(LED), entry.encode(), 3, 3, 0), *others]
     if lease:
         entries.append(Entry(KEYS.set_lease(LED), lease.encode(), 3, 3, 0))
     view = ClusterView(KEYS)
@@ -134,6 +138,18 @@ def test_disks_are_asked_again_where_a_broker_or_a_set_came_meanwhile_or_a_set_w
     more.members[BrokerId("B2")] = MemberEntry(BrokerId("B2"), "", Incarnation("p2"))
     assert not map_rebuild._goes_on_from(more, one) and map_rebuild._goes_on_from(one, more)
     assert not map_rebuild._goes_on_from(one, none) and not map_rebuild._goes_on_from(none, one)
+
+
+@pytest.mark.parametrize("etcd_revision", [9, 10])
+def test_what_a_disk_of_one_set_remembers_of_etcd_counts_for_all_sets(etcd_revision: int) -> None:
+    stored = store_pb2.StoredSet(resource_set=UNLED, disk="d1", log_end=5, highest_epoch=4)
+    told = store_pb2.SurveyedSet(set=stored, generation="g", etcd_revision=etcd_revision)
+    known = etcd_at(9, "", [Entry(KEYS.generation, b"g", 1, 1, 0)])
+    plans = rebuild(Disk())._plan(known, {BrokerId("B2"): store_pb2.SurveyResponse(sets=[told])}, ())
+    (plan,) = (plan for plan in plans if plan.set_name == LED)
+    is_later = etcd_revision > 9
+    assert plan.verdict is (Verdict.STUCK if is_later else Verdict.UNHEARD)
+    assert plan.unheard == ((BrokerId("B1"),) if is_later else ())
 
 
 def test_a_disk_may_be_given_up_for_one_set_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +238,7 @@ async def test_entries_are_written_when_the_lease_of_whoever_led_before_has_ende
     done: list[tuple[str, float]] = []
 
     def step(name: str, result: object) -> None:
-        async def do(*_: object) -> object:
+        async def do(*_: object, **__: object) -> object:
             done.append((name, asyncio.get_running_loop().time()))
             return result
 
@@ -238,3 +254,50 @@ async def test_entries_are_written_when_the_lease_of_whoever_led_before_has_ende
     await rebuild(Disk()).rebuild_map(pb.RebuildMapRequest(rebuild=True))
     assert [name for name, _ in done] == ["_look", "_fence", "_restore_names", "_write", "_until_led"]
     assert done[3][1] - done[1][1] >= 1.1
+
+
+@pytest.mark.parametrize(
+    ("is_marked_before", "seen_revision", "is_done"),
+    [(False, 0, False), (True, 0, True), (False, 1000, True)],
+)
+async def test_nothing_is_written_where_somebody_says_meanwhile_that_etcd_was_set_back_and_no_plan_knew_it(
+    is_marked_before: bool, seen_revision: int, is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sets that were left alone may be behind a disk that nobody asked, and that tells nothing in a new generation."""
+    brokers, process = (BrokerId("B1"),), Incarnation("p1.0")
+    named = (Member(brokers[0], DiskId("d1"), process),)
+    entry = SetMap(UNLED, Epoch(4), brokers[0], process, named, (), brokers, 1, 1, process)
+    etcd = EtcdInMemory()
+    etcd.put(KEYS.generation, b"g")
+    if is_marked_before:
+        etcd.put(KEYS.set_back, b"B1")
+    stored = store_pb2.StoredSet(resource_set=UNLED, disk="d1", log_end=5, highest_epoch=4)
+    disk = store_pb2.SurveyedSet(
+        set=stored, last_epoch=4, map_bytes=entry.encode(), generation="g", etcd_revision=seen_revision
+    )
+
+    async def survey(_: object, *__: object, fences: Sequence[object], **___: object) -> object:
+        if fences and not is_marked_before:
+            etcd.put(KEYS.set_back, b"B2")
+        return {brokers[0]: store_pb2.SurveyResponse(sets=[disk])}, []
+
+    async def until_led(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(MapRebuild, "_survey_all", survey)
+    monkeypatch.setattr(MapRebuild, "_until_led", until_led)
+    monkeypatch.setattr(map_rebuild, "LEASE_MARGIN_SECONDS", 0.0)
+    other: Any = etcd
+    view: Any = SimpleNamespace(keys=KEYS, sets={})
+    nobody: Any = None
+    rebuilding = MapRebuild(brokers[0], process, other, view, nobody, nobody, 0.0, damage_found).rebuild_map(
+        pb.RebuildMapRequest(rebuild=True)
+    )
+    if is_done:
+        response = await rebuilding
+        assert etcd.entries[KEYS.generation].value.decode() == response.generation != "g"
+        assert KEYS.set_back not in etcd.entries
+    else:
+        with pytest.raises(Rejected, match="etcd has changed meanwhile"):
+            await rebuilding
+        assert etcd.entries[KEYS.generation].value == b"g" and KEYS.set_back in etcd.entries

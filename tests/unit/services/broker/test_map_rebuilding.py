@@ -221,9 +221,14 @@ def test_etcd_was_set_back_if_a_disk_of_any_set_tells_so_that_has_yet_to_say_it_
     is_broker_ahead: bool,
 ) -> None:
     etcd = EtcdKnows(entry(in_sync=("B1", "B2")), 11, False, Lineage("old"))
-    found = {SetName("payments"): [replace(disk("B3"), is_broker_ahead=is_broker_ahead)], SET: []}
+    telling = [disk("B2"), disk("B3", is_broker_ahead=is_broker_ahead)]
+    found = {SetName("invoices"): [disk("B3")], SetName("payments"): telling, SET: []}
     verdict = plan(etcd=etcd.in_sight_of(found), reached=("B3",)).verdict
     assert verdict is (Verdict.STUCK if is_broker_ahead else Verdict.UNHEARD)
+
+
+def test_etcd_that_says_of_itself_that_it_was_set_back_needs_no_disk_for_that() -> None:
+    assert replace(NOTHING, is_set_back=True).in_sight_of({SET: [disk("B1")]}).is_set_back
 
 
 def test_rebuilt_entry_is_not_rebuilt_again() -> None:
