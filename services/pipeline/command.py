@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lockstep.core.counted import counted
@@ -26,7 +25,7 @@ from services.pipeline.settings import (
     WINDOW_SECONDS,
     JobSettings,
 )
-from services.pipeline.stopping import INTERRUPTED, Stopped, Stopping, end_jvm
+from services.pipeline.stopping import INTERRUPTED, SPARK_FAILS, Stopped, Stopping, end_jvm
 from services.pipeline.tls_options import TlsOptions
 
 VIOLATED = 2
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, spark: SparkSession | None = No
             if given.command == "run":
                 return _run(session, settings, given, stopping)
             return _report(session, settings, given)
-    except (LockstepError, OSError, ValueError, psycopg.Error, PySparkException) as error:
+    except (LockstepError, OSError, ValueError, psycopg.Error, *SPARK_FAILS) as error:
         sys.stderr.write(f"lockstep pipeline: {error}\n")
         return 1
     except Stopped:
@@ -92,7 +91,8 @@ def _session(master: str, stopping: Stopping) -> Iterator[SparkSession]:
         try:
             yield spark
         finally:
-            spark.stop()
+            with contextlib.suppress(*SPARK_FAILS):
+                spark.stop()
     finally:
         end_jvm()
 

@@ -4,6 +4,7 @@ Law: a query acknowledges what is in its sink, and nothing else does. Spark says
 all; that one is acknowledged when its query has ended well. And no window loses an event silently.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from services.pipeline.sinks.delta import to_delta
 from services.pipeline.sinks.parquet import to_parquet
 from services.pipeline.sinks.postgres import to_postgres
 from services.pipeline.source import NAME
-from services.pipeline.stopping import Stopping
+from services.pipeline.stopping import SPARK_FAILS, Stopping
 from services.pipeline.tables import Tables
 from services.pipeline.tls_options import TlsOptions
 
@@ -116,8 +117,19 @@ def run(
                         slow_starts += 1
                         queries[name] = running[name] = start(spark, JOBS[name], settings)
     finally:
-        for query in queries.values():
+        end(queries)
+
+
+def end(queries: Mapping[str, StreamingQuery]) -> None:
+    """Stops them, by the names of their jobs. Raises `LateEvents` where one has dropped events since it was looked at."""
+    for query in queries.values():
+        with contextlib.suppress(*SPARK_FAILS):
             query.stop()
+    for name, query in queries.items():
+        progress: Sequence[Mapping[str, Any]] = ()
+        with contextlib.suppress(*SPARK_FAILS):
+            progress = query.recentProgress
+        check_late(name, progress)
 
 
 def start(spark: SparkSession, job: Job, settings: RunSettings) -> StreamingQuery:

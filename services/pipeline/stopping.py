@@ -2,7 +2,8 @@
 
 Law: nothing is raised into a call of Spark, for that would leave the connection to its JVM amid an answer. Where a stop is
 noted, the process ends that block first; anywhere else it ends the JVM and itself at once. A JVM that is starting is waited
-for: one that cannot tell its port to whoever has started it stays for ever.
+for: one that cannot tell its port to whoever has started it stays for ever. Where the JVM was told to stop, too, and is gone
+sooner, what fails for that is the end of the block, and no failure.
 """
 
 import contextlib
@@ -11,13 +12,17 @@ import signal
 import subprocess
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
 INTERRUPTED = 130
 """Exit status of whoever is stopped before it is done; a run with --follow is done when it is stopped."""
 JVM_SECONDS_MAX = 20.0
 """A JVM removes its temporary files, and stops what runs, before it is killed."""
 
+SPARK_FAILS = (PySparkException, Py4JError, ConnectionError)
+"""What a call of Spark raises, also of a JVM that is gone or about to be."""
 _STDERR = 2
 
 
@@ -39,10 +44,15 @@ class Stopping:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """A block in which the first stop is noted; raises `Stopped` behind it. The second one ends the process at once."""
+        """A block in which the first stop is noted; raises `Stopped` behind it, also if Spark has failed since. The second one
+        ends the process at once.
+        """
         self._is_noted = True
         try:
             yield
+        except SPARK_FAILS:
+            if not self.is_asked:
+                raise
         finally:
             self._is_noted = False
         if self.is_asked:

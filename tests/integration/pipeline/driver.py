@@ -60,6 +60,11 @@ class Driver:
         self._process.terminate()
         return self._process.wait(seconds)
 
+    def stop_with_all(self, seconds: float) -> int:
+        """The same to its JVM, too, at the same time."""
+        os.killpg(self._process.pid, signal.SIGTERM)
+        return self._process.wait(seconds)
+
     def family(self) -> list[str]:
         """The command lines of what runs of it: of the driver, its JVM, and Python's workers."""
         return running(lambda pid: os.getsid(pid) == self._process.pid)

@@ -63,6 +63,14 @@ def test_one_that_follows_is_done_when_it_is_stopped(driver: Driver, tmp_path: P
     _check_end(driver)
 
 
+def test_one_whose_jvm_is_stopped_at_the_same_time_is_done_too(driver: Driver, tmp_path: Path) -> None:
+    tables = [tmp_path / "tables" / name / "_spark_metadata" / "0" for name in ("ledger", "metrics")]
+    _until(driver, lambda: all(table.exists() for table in tables))
+    assert driver.stop_with_all(WAIT_SECONDS) == 0
+    assert [line for line in driver.family() if "java" in line] == []
+    assert "lockstep pipeline:" not in driver.last_words()
+
+
 async def test_a_demo_that_is_interrupted_leaves_no_pipeline(tmp_path: Path) -> None:
     def pipelines() -> list[str]:
         return [line for line in running() if "services.pipeline" in line and str(tmp_path) in line]

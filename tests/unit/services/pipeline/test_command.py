@@ -1,9 +1,10 @@
 """The command line, as far as it goes without a JVM."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from typer.testing import CliRunner
 
 from lockstep.cli.main import app
@@ -27,6 +28,22 @@ def test_what_is_no_command_is_a_usage_error(
         main(arguments)
     assert ended.value.code == 2
     assert "usage: lockstep pipeline" in capsys.readouterr().err
+
+
+class Gone:
+    """A session whose JVM is gone."""
+
+    @property
+    def read(self) -> Any:
+        raise Py4JNetworkError("no answer")
+
+
+def test_a_jvm_that_is_gone_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = tmp_path / "ledger" / "part.parquet"
+    part.parent.mkdir()
+    part.touch()
+    assert main(["report", "--output", str(tmp_path)], cast(Any, Gone())) == 1
+    assert capsys.readouterr().err == "lockstep pipeline: no answer\n"
 
 
 def test_lockstep_has_the_command() -> None:

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from services.pipeline.catalogue import JOBS
@@ -20,6 +21,7 @@ from services.pipeline.running import (
     Look,
     RunSettings,
     check_late,
+    end,
     look_at,
     start,
 )
@@ -37,6 +39,40 @@ def test_rows_that_a_watermark_dropped_are_an_error() -> None:
     check_late("time_in_queue", [batch(0, 0), batch(0)])
     with pytest.raises(LateEvents, match="metrics: 7 rows came later"):
         check_late("metrics", [batch(0), batch(3, 4)])
+
+
+class Running:
+    """A query, until it is stopped: what it did then, too; None: its JVM is gone."""
+
+    def __init__(self, *progress: dict[str, Any], last: dict[str, Any] | None) -> None:
+        self._progress, self._last = list(progress), last
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        if self._last is None:
+            raise Py4JNetworkError("no answer")
+        self._progress.append(self._last)
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - as Spark has it
+        if self._last is None:
+            raise ConnectionRefusedError("no port")
+        return self._progress
+
+
+def test_what_a_watermark_dropped_just_before_a_query_was_stopped_is_an_error_too() -> None:
+    end({"ledger": cast(Any, Running(batch(0), last=batch(0)))})
+    queries: dict[str, Any] = {"metrics": Running(batch(0), last=batch(7)), "ledger": Running(last=batch(0))}
+    with pytest.raises(LateEvents, match="metrics: 7 rows came later"):
+        end(queries)
+    assert queries["ledger"].is_stopped, "all are stopped before anything is said"
+
+
+def test_queries_whose_jvm_is_gone_are_stopped() -> None:
+    queries: dict[str, Any] = {"ledger": Running(last=None), "metrics": Running(last=None)}
+    end(queries)
+    assert queries["metrics"].is_stopped
 
 
 class Query:
