@@ -32,7 +32,9 @@ reading is under way.
 READ_BACK_SHARE = 8
 """This part of the limit is for bodies that were read back: some batches ahead of the consumers of some deep queues."""
 REST_SHARE = 16
-"""After everything was looked at, this part of the limit has to come in before it is looked at again."""
+"""After everything was looked at, this part of the limit has to come in before it is looked at again: on top of the least that
+there was since.
+"""
 TURN_COST = PIECE_COST
 """Of what is done in one go, as of any piece: inputs that bring in more than goes in theirs leave it to turns of its own."""
 QUEUES_IN_ONE = 2000
@@ -85,6 +87,8 @@ class ResidentBodies:
         contents = self._state.contents
         cost = self._drop_read_back() if self._read_back_bytes > self._bytes_max // READ_BACK_SHARE else 0
         if contents.resident_bytes <= self._threshold or durable_end < self._behind:
+            if self._threshold > self._bytes_max:
+                self._threshold = max(self._bytes_max, min(self._threshold, self._resting_at()))
             return cost >= TURN_COST
         if self._state.unfinished is not None:
             return False  # Queues may have places of messages whose contents are not there yet.
@@ -98,9 +102,11 @@ class ResidentBodies:
             else:
                 cost += self._find_long()
         is_over = not (self._turn or self._unseen) and contents.resident_bytes > self._bytes_max
-        resting_at = contents.resident_bytes + self._bytes_max // REST_SHARE
-        self._threshold = resting_at if is_over and not self._behind else self._bytes_max
+        self._threshold = self._resting_at() if is_over and not self._behind else self._bytes_max
         return False
+
+    def _resting_at(self) -> int:
+        return self._state.contents.resident_bytes + self._bytes_max // REST_SHARE
 
     def _drop_read_back(self) -> int:
         """What was read back and not taken, the oldest first, while there is too much of it; answers what that cost."""
@@ -115,7 +121,7 @@ class ResidentBodies:
     def _begin_turn(self) -> None:
         queues = self._state.queues.by_id
         self._unseen.extend(reversed(queues))
-        self._behind = LogIndex(0)
+        self._behind, self._threshold = LogIndex(0), self._bytes_max
         self._dropped_to = {queue: to for queue, to in self._dropped_to.items() if queue in queues}
 
     def _find_long(self) -> int:

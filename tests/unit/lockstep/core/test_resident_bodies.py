@@ -4,7 +4,13 @@ from lockstep.core.apply_messages import SHARES_AT_ONCE
 from lockstep.core.ids import LogIndex
 from lockstep.core.invariants import check_invariants
 from lockstep.core.queues import Queue
-from lockstep.core.resident_bodies import QUEUES_IN_ONE, READ_BACK_SHARE, TURN_COST, ResidentBodies
+from lockstep.core.resident_bodies import (
+    QUEUES_IN_ONE,
+    READ_BACK_SHARE,
+    REST_SHARE,
+    TURN_COST,
+    ResidentBodies,
+)
 from lockstep.core.restoration import restore
 from lockstep.core.set_state import SetState
 from tests.counted_work import CountedOpcodes
@@ -199,6 +205,37 @@ def test_nothing_goes_while_a_message_is_put_into_many_queues() -> None:
     bodies.trim(EVERYTHING)
     assert log.state.contents.resident_bytes <= LIMIT
     check_invariants(log.state)
+
+
+def test_what_could_not_go_and_is_gone_leaves_no_room_to_others() -> None:
+    log = Log()
+    queue, fleeting = log.queue("q"), log.queue("fleeting", is_durable=False)
+    bodies = ResidentBodies(log.state, LIMIT)
+    for _ in range(4 * LIMIT // KIB):
+        log.publish(message((fleeting,), b"x" * KIB, is_durable=False), is_durable=False)
+        bodies.trim(EVERYTHING)
+    for position in fleeting.positions():
+        log.dequeue(fleeting, position, is_durable=False)
+        bodies.trim(EVERYTHING)
+    for _ in range(2 * LIMIT // KIB):
+        log.publish(message((queue,), b"x" * KIB))
+        bodies.trim(EVERYTHING)
+        assert log.state.contents.resident_bytes <= LIMIT + LIMIT // REST_SHARE + KIB
+
+
+def test_what_could_not_go_and_is_gone_amid_a_turn_ends_it_no_sooner() -> None:
+    log = Log()
+    queue, fleeting = log.queue("q"), log.queue("fleeting", is_durable=False)
+    bodies = ResidentBodies(log.state, LIMIT)
+    log.publish(*[message((fleeting,), b"x" * KIB, is_durable=False)] * 256, is_durable=False)
+    assert not bodies.trim(EVERYTHING)
+    for _ in range(10):
+        log.publish(*[message((queue,), b"x" * 256)] * 100)
+    assert bodies.trim(EVERYTHING)
+    log.dequeue(fleeting, *fleeting.positions(), is_durable=False)
+    while bodies.trim(EVERYTHING):
+        pass
+    assert log.state.contents.resident_bytes <= LIMIT
 
 
 def test_a_step_looks_at_little_of_a_long_queue_and_all_is_trimmed_in_some() -> None:
