@@ -144,8 +144,7 @@ class ResidentBodies:
         marker = self._dropped_to.get(queue.id, QueuePosition(0))
         if marker < head:
             marker, self._head_left = QueuePosition(head - 1), max(self._head_bytes, 1)
-        first = self._first_by_priority(queue)
-        cost = 1 + len(first)
+        first, cost = self._first_by_priority(queue)
         while found := queue.positions(marker + 1, _STEP):
             for position, message_id in zip(found, queue.message_ids(found), strict=True):
                 cost += 1
@@ -176,10 +175,13 @@ class ResidentBodies:
         self._turn.popleft()
         self._head_left = 0
 
-    def _first_by_priority(self, queue: Queue) -> Collection[QueuePosition]:
-        """Those that are delivered before what stands at the head: as much as a head has, and no more than a few."""
+    def _first_by_priority(self, queue: Queue) -> tuple[Collection[QueuePosition], int]:
+        """Those that are delivered before what stands at the head: as much as a head has, and no more than a few. And what it
+        cost to find them.
+        """
         if queue.priorities is None:
-            return ()
+            return (), 1
         found = queue.priorities.above_default(_FIRST_MAX)
         sizes = accumulate(map(size_of, self._state.contents.of(queue.message_ids(found))))
-        return {position for position, size in zip(found, sizes, strict=True) if size <= self._head_bytes}
+        first = {position for position, size in zip(found, sizes, strict=True) if size <= self._head_bytes}
+        return first, 1 + len(found)

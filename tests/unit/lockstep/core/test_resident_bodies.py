@@ -264,6 +264,22 @@ def test_a_step_asks_some_of_many_queues_and_all_are_asked_in_some() -> None:
     assert here(long) == [True] + 49 * [False]
 
 
+def test_a_step_looks_for_what_is_delivered_first_in_some_of_many_queues() -> None:
+    log = Log()
+    for number in range(20):
+        queue = log.queue(f"q{number}")
+        for _ in range(3):
+            log.publish(*[message((queue,), b"x" * KIB, priority=9)] * 100)
+    fleeting = log.queue("fleeting", is_durable=False)
+    bodies = ResidentBodies(log.state, LIMIT)
+    for _ in range(2):
+        log.publish(*[message((fleeting,), b"x" * KIB, is_durable=False)] * 100, is_durable=False)
+        while bodies.trim(EVERYTHING):
+            pass
+    log.publish(*[message((fleeting,), b"x" * KIB, is_durable=False)] * 100, is_durable=False)
+    assert trimmed_in_steps(log.state, bodies) > 1, "nothing more can go, and that is seen in some steps"
+
+
 def trimmed_in_steps(state: SetState, bodies: ResidentBodies) -> int:
     """Trims until nothing more can go, in steps of which each does little; answers how many there were."""
     steps = 1
