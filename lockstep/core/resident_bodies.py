@@ -46,7 +46,9 @@ _STEP = 32
 _FIRST_MAX = 256
 """Of what is delivered first by its priority, looked at in a queue."""
 _DROP_COST = 5
-"""Of letting one body go, in units of `Pieces`: its checksum is made. To look at a message costs one, and to unpack one, too."""
+"""Of letting one body go, in units of `Pieces`. To look at a message costs one, and to unpack one, too."""
+_BYTES_SHIFT = 12
+"""So many bytes of a body that goes cost as much as one unit: 2 to this. Its checksum is made, and its pages go back."""
 
 
 class ResidentBodies:
@@ -115,7 +117,7 @@ class ResidentBodies:
             message_id, size = self._read_back.popleft()
             self._read_back_bytes -= size
             self._state.contents.drop((message_id,))
-            cost += _DROP_COST
+            cost += _DROP_COST + (size >> _BYTES_SHIFT)
         return cost
 
     def _begin_turn(self) -> None:
@@ -162,7 +164,7 @@ class ResidentBodies:
                         cost += contents.unpacked_for(message_id)
                         if contents.get(message_id) is not None:
                             contents.drop((message_id,))
-                            cost += _DROP_COST
+                            cost += _DROP_COST + (size >> _BYTES_SHIFT)
                 marker = position
                 if cost >= cost_max or contents.resident_bytes <= self._bytes_max:
                     self._dropped_to[queue.id] = marker

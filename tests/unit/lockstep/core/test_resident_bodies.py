@@ -22,6 +22,9 @@ EVERYTHING = LogIndex(1 << 40)
 OPCODES_MAX = 150 * TURN_COST
 """Of one step: to look at a message takes a hundred, and to let its body go some more."""
 
+BYTES_MAX = 16 * 1024 * KIB
+"""Of the bodies that go in one step: some milliseconds, for their checksums and for giving their memory back."""
+
 
 def filled(count: int = 200, size: int = KIB) -> tuple[Log, Queue, ResidentBodies]:
     """A durable queue with so many messages of so many bytes, three times as much as may stay by default."""
@@ -280,13 +283,39 @@ def test_a_step_looks_for_what_is_delivered_first_in_some_of_many_queues() -> No
     assert trimmed_in_steps(log.state, bodies) > 1, "nothing more can go, and that is seen in some steps"
 
 
+def test_little_goes_in_a_step_where_bodies_are_large() -> None:
+    log, queue, bodies = filled(64, 1024 * KIB)
+    ids, body = queue.message_ids(queue.positions()), message((queue,), b"x" * 1024 * KIB)
+    assert trimmed_in_steps(log.state, bodies) > 3
+    assert here(queue) == [True] + 63 * [False]
+    bodies.bring_back(dict.fromkeys(ids[1:], body))
+    assert trimmed_in_steps(log.state, bodies) > 3
+    assert not any(here(queue)[1:])
+
+
+def test_little_goes_in_a_step_of_what_was_read_back_below_the_limit() -> None:
+    log, queue, _ = filled(100, 1024 * KIB)
+    limit = 64 * 1024 * KIB
+    bodies = ResidentBodies(log.state, limit)
+    while bodies.trim(EVERYTHING):
+        pass
+    log.dequeue(queue, *queue.positions()[-40:])
+    body = message((queue,), b"x" * 1024 * KIB)
+    bodies.bring_back(dict.fromkeys(queue.message_ids(queue.positions()[1:37]), body))
+    assert log.state.contents.resident_bytes <= limit
+    assert trimmed_in_steps(log.state, bodies) > 2
+    assert sum(here(queue)[1:37]) == limit // READ_BACK_SHARE // (1024 * KIB)
+
+
 def trimmed_in_steps(state: SetState, bodies: ResidentBodies) -> int:
     """Trims until nothing more can go, in steps of which each does little; answers how many there were."""
     steps = 1
     while True:
+        before = state.contents.resident_bytes
         with CountedOpcodes() as step:
             is_more = bodies.trim(EVERYTHING)
         assert step.total < OPCODES_MAX, f"step {steps}"
+        assert before - state.contents.resident_bytes < BYTES_MAX, f"step {steps}"
         if not is_more:
             return steps
         steps += 1
