@@ -65,6 +65,10 @@ class ResidentBodies:
         """Nothing is looked at before the own store has this: what can go is waiting for it."""
         self._unseen: list[QueueId] = []
         """Queues that were not asked yet whether they are long and have their turn before the next rest; the last first."""
+        self._left = 0
+        """No more bytes than these are left of what was here when the first of them was asked: what came later may be where
+        nobody looks any more.
+        """
         self._turn: deque[QueueId] = deque()
         """Those that are long."""
         self._head_left = 0
@@ -90,7 +94,7 @@ class ResidentBodies:
         cost = self._drop_read_back() if self._read_back_bytes > self._bytes_max // READ_BACK_SHARE else 0
         if contents.resident_bytes <= self._threshold or durable_end < self._behind:
             if self._threshold > self._bytes_max:
-                self._threshold = max(self._bytes_max, min(self._threshold, self._resting_at()))
+                self._rest()
             return cost >= TURN_COST
         if self._state.unfinished is not None:
             return False  # Queues may have places of messages whose contents are not there yet.
@@ -104,11 +108,16 @@ class ResidentBodies:
             else:
                 cost += self._find_long()
         is_over = not (self._turn or self._unseen) and contents.resident_bytes > self._bytes_max
-        self._threshold = self._resting_at() if is_over and not self._behind else self._bytes_max
-        return False
+        if not is_over or self._behind:
+            self._threshold = self._bytes_max
+            return False
+        self._rest()
+        return contents.resident_bytes > self._threshold
 
-    def _resting_at(self) -> int:
-        return self._state.contents.resident_bytes + self._bytes_max // REST_SHARE
+    def _rest(self) -> None:
+        """Nothing more can go of what was looked at."""
+        self._left = min(self._left, self._state.contents.resident_bytes)
+        self._threshold = max(self._bytes_max, self._left + self._bytes_max // REST_SHARE)
 
     def _drop_read_back(self) -> int:
         """What was read back and not taken, the oldest first, while there is too much of it; answers what that cost."""
@@ -124,6 +133,7 @@ class ResidentBodies:
         queues = self._state.queues.by_id
         self._unseen.extend(reversed(queues))
         self._behind, self._threshold = LogIndex(0), self._bytes_max
+        self._left = self._state.contents.resident_bytes
         self._dropped_to = {queue: to for queue, to in self._dropped_to.items() if queue in queues}
 
     def _find_long(self) -> int:
@@ -164,6 +174,7 @@ class ResidentBodies:
                         cost += contents.unpacked_for(message_id)
                         if contents.get(message_id) is not None:
                             contents.drop((message_id,))
+                            self._left -= size
                             cost += _DROP_COST + (size >> _BYTES_SHIFT)
                 marker = position
                 if cost >= cost_max or contents.resident_bytes <= self._bytes_max:

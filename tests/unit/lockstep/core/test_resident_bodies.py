@@ -226,6 +226,21 @@ def test_what_could_not_go_and_is_gone_leaves_no_room_to_others() -> None:
         assert log.state.contents.resident_bytes <= LIMIT + LIMIT // REST_SHARE + KIB
 
 
+def test_what_comes_where_all_was_looked_at_is_looked_at_when_the_rest_was() -> None:
+    log = Log()
+    queues = [log.queue("first"), log.queue("last")]
+    bodies = ResidentBodies(log.state, LIMIT)
+    for queue in queues:
+        log.publish(*[message((queue,), b"x" * KIB)] * 50)
+    bodies.trim(EVERYTHING)
+    log.publish(*[message((queues[1],), b"x" * KIB)] * 50)
+    bodies.trim(EVERYTHING)
+    log.publish(*[message((queues[0],), b"x" * KIB)] * 200)
+    while bodies.trim(EVERYTHING):
+        pass
+    assert log.state.contents.resident_bytes <= LIMIT
+
+
 def test_what_could_not_go_and_is_gone_amid_a_turn_ends_it_no_sooner() -> None:
     log = Log()
     queue, fleeting = log.queue("q"), log.queue("fleeting", is_durable=False)
