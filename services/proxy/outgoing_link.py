@@ -374,7 +374,11 @@ class OutgoingLink:
             yield voided_cost(len(some)) // 2
         yield from self._deliveries.void(epoch, gone)
         yield from self._owner.reclaims.void(self.source.queue, epoch, positions)
-        self._balance()
+        if not (self._is_over or self._is_draining_broker) and path.is_draining(self._handle):
+            # It may have been drained while that waited.
+            self._drain_for_client()
+        else:
+            self._balance()
 
     def drained(self) -> None:
         unused, self._asked = self._asked, 0
@@ -418,6 +422,8 @@ class OutgoingLink:
         Answers how many bytes it sent.
         """
         deliveries = self._deliveries
+        if self._is_presettled and self._sends_void:
+            return 0  # It comes again, and its client would have it twice.
         if deliveries.begun is not None:
             self._go_on_sending()
             if deliveries.begun is not None:
@@ -430,8 +436,6 @@ class OutgoingLink:
             return 0
         handle, now_ms = self._handle, int(time.time() * 1000)
         is_settled, is_browser = self._is_presettled, self.source.is_browser
-        if self._comes_again:
-            return 0
         most = self._message_bytes_max
         accepted: dict[Epoch, list[QueuePosition]] = {}
         too_large: dict[Epoch, list[QueuePosition]] = {}
@@ -494,9 +498,13 @@ class OutgoingLink:
         return gave
 
     @property
-    def _comes_again(self) -> bool:
-        """What is here comes again, and a client that settles nothing would have it twice: its session is lost."""
-        return self._is_presettled and not self.source.is_browser and self.source.session.is_telling_loss
+    def _sends_void(self) -> bool:
+        """Whether what would be sent next is void, which the link has still to be told: `void` goes on."""
+        begun, session = self._deliveries.begun, self.source.session
+        if self.source.is_browser or not (self._waiting or begun is not None):
+            return False
+        epoch, _ = self._deliveries.sent[begun] if begun is not None else self._waiting[0]
+        return session.is_telling_loss or session.is_over(epoch)
 
     def _go_on_sending(self) -> None:
         """The next piece of what is being sent, as far as there is room."""

@@ -252,9 +252,7 @@ class Rig:
     def deliver_messages(self, epoch: Epoch, *messages: tuple[int, bytes]) -> None:
         """Messages with these bodies from the broker."""
         delivered = [
-            DeliveredMessage(
-                QueuePosition(one), EMPTY_HEADER + b"\x00\x53\x75\xa0%c" % len(body), body, 0, 0, True
-            )
+            DeliveredMessage(QueuePosition(one), EMPTY_HEADER + _data_head(len(body)), body, 0, 0, True)
             for one, body in messages
         ]
         assert self.link is not None
@@ -310,6 +308,11 @@ class Rig:
 
     def end_link(self, link: Link, condition: Condition) -> None:
         self.ended.append(condition)
+
+
+def _data_head(size: int) -> bytes:
+    """Of a data section with so many bytes."""
+    return b"\x00\x53\x75\xa0%c" % size if size < 256 else b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
 
 
 def say_in_transaction(

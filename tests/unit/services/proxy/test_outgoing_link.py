@@ -1,6 +1,7 @@
 """What becomes of the deliveries of a consumer's link."""
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -15,7 +16,7 @@ from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import steps
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_words import StateCode
-from services.proxy.outgoing_link import RETURNED_AT_ONCE
+from services.proxy.outgoing_link import RETURNED_AT_ONCE, OutgoingLink
 from services.proxy.reclaiming import VOIDED_AT_ONCE, Reclaims
 from tests.unit.services.proxy.outgoing_rig import EPOCH, NAME, Rig, say_in_transaction
 
@@ -687,41 +688,101 @@ async def test_what_was_refused_for_its_annotations_meanwhile_is_not_told_withou
     assert len(rig.broker.settled) == 1, "which the batches refuse"
 
 
-async def test_what_waits_meanwhile_is_not_sent_to_a_client_that_settles_nothing() -> None:
-    """It would get it twice: what it has counts as accepted, and that is refused."""
-    rig = Rig(credit=0)
+def end_epoch(rig: Rig) -> None:
+    """It is over, and others are told first."""
+    rig.broker.over_before = Epoch(EPOCH + 1)
+
+
+def presettled(credit: int) -> tuple[Rig, OutgoingLink]:
+    """Its client settles nothing: what it has counts as accepted, which is refused of what is void."""
+    rig = Rig(credit=credit)
     link = rig.link
     assert link is not None
     link._is_presettled = True
+    return rig, link
+
+
+def tell_all(rig: Rig, position: int) -> None:
+    """The link, too, has heard of what has happened: that this is void."""
+    rig.void(position)
+    rig.broker.untold_losses, rig.broker.over_before = 0, Epoch(0)
+
+
+@pytest.mark.parametrize("happens", [lose, end_epoch])
+async def test_what_waits_meanwhile_is_not_sent_to_a_client_that_settles_nothing(
+    happens: Callable[[Rig], None],
+) -> None:
+    """It would get it twice."""
+    rig, link = presettled(credit=0)
     rig.deliver_messages(EPOCH, (1, b"x"))
-    lose(rig)
+    happens(rig)
     rig._receiver.flow(5)
     rig.exchange()
     link.flow()
     assert rig.received == [] and rig.broker.settled == []
-    tell(rig, 1)
-    rig.deliver_messages(EPOCH, (1, b"x"))
+    tell_all(rig, 1)
+    rig.deliver_messages(Epoch(EPOCH + 1), (1, b"x"))
     assert len(rig.received) == 1 and rig.broker.settled == [((QueuePosition(1),), Disposition.ACCEPT)]
 
 
-async def test_nor_is_the_rest_of_a_big_one_of_which_it_has_a_part() -> None:
-    rig = Rig(credit=5)
-    link = rig.link
-    assert link is not None
-    link._is_presettled = True
-    size = 600 * 1024
-    section = b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
-    big = DeliveredMessage(QueuePosition(1), EMPTY_HEADER + section, bytes(size), 0, 0, True)
-
-    link.deliver("q", EPOCH, (big,))
-    link.resume()
-    lose(rig)
+@pytest.mark.parametrize("happens", [lose, end_epoch])
+async def test_what_is_being_sent_meanwhile_gets_no_end_for_a_client_that_settles_nothing(
+    happens: Callable[[Rig], None],
+) -> None:
+    rig, link = presettled(credit=5)
+    rig.deliver_messages(EPOCH, (1, bytes(600_000)))
+    happens(rig)
     for _ in range(5):
         link.resume()
         rig.exchange()
-    assert link._deliveries.begun is not None
-    tell(rig, 1)
-    assert link._deliveries.begun is None and rig.broker.settled == []
+    assert link._deliveries.begun is not None and rig.broker.settled == []
+    tell_all(rig, 1)
+    rig.exchange()
+    assert link._deliveries.begun is None and rig.broker.settled == [] and not rig.rests.held
+
+
+async def test_a_browser_that_settles_nothing_is_shown_what_waits_meanwhile() -> None:
+    """Nobody shows it twice."""
+    rig = Rig(credit=0, is_browser=True)
+    assert rig.link is not None
+    rig.link._is_presettled = True
+    rig.deliver_messages(EPOCH, (1, b"x"))
+    lose(rig)
+    rig._receiver.flow(5)
+    rig.exchange()
+    rig.link.flow()
+    rig.exchange()
+    assert len(rig.received) == 1
+
+
+@pytest.mark.parametrize("happens", [lose, end_epoch])
+async def test_a_client_that_drains_meanwhile_is_answered(happens: Callable[[Rig], None]) -> None:
+    """The answer to the first drain is heard when something waits, of which the link has still to hear that it is void."""
+    rig, link = presettled(credit=0)
+    rig._receiver.drain(5)
+    rig.exchange()
+    link.flow()
+    happens(rig)
+    rig.deliver_messages(EPOCH, (1, b"x"))
+    link.drained()
+    rig.exchange()
+    assert rig._receiver.credit == 5
+    tell_all(rig, 1)
+    assert rig.broker.drains == 2
+    link.drained()
+    rig.exchange()
+    assert rig._receiver.credit == 0
+
+
+async def test_what_is_void_of_a_link_that_is_being_drained_asks_for_no_other_drain() -> None:
+    rig, link = presettled(credit=0)
+    rig._receiver.drain(5)
+    rig.exchange()
+    link.flow()
+    rig.void(1)
+    link.drained()
+    rig.exchange()
+    assert (rig.broker.drains, rig._receiver.credit) == (1, 0)
 
 
 async def test_few_that_wait_are_looked_for_and_not_all_that_are_void() -> None:
