@@ -293,10 +293,10 @@ class Consumer:
         return self._batches.settle(self.queue, epoch, positions, disposition, transaction)
 
     def _release_refused(self, message: Message) -> None:
-        """It goes back to the queue; unless its session is over: the next one may hold the same message for somebody else."""
-        if message.is_known_void or message.lost_sessions != self._session.lost_sessions:
-            return
+        """It goes back to the queue; unless that has it again: the next session may hold the same message for somebody else."""
         message.is_settled = False
+        if self.is_stale(message):
+            return
         self._to_grant -= 1  # The credit for it was granted already.
         message.release()
 
@@ -321,6 +321,9 @@ class Consumer:
             for position in positions[first : first + VOIDED_AT_ONCE]:
                 if (message := self._unsettled.pop((epoch, position), None)) is not None:
                     message.is_known_void = True
+                else:
+                    # It was settled, and that was still in line: the credit for it was granted already.
+                    self._to_grant -= 1
             yield VOIDED_COST
 
     def drained(self) -> None:

@@ -60,6 +60,8 @@ class TransactionReserve:
         while self._begun:
             key, begun_at = self._begun.popleft()
             self._session.transactions.pop(key, None)
+            if not self._session.is_open(key):
+                continue  # Its epoch has ended, and nobody has been told so yet.
             if now - begun_at < AGE_SECONDS_MAX:
                 return key
             self._roll_back(key)

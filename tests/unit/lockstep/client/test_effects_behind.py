@@ -2,11 +2,14 @@
 
 import asyncio
 
-from lockstep.client import Session
+import pytest
+
+from lockstep.client import Client, Session
 from lockstep.client.session_events import DeliveriesVoided, Received
 from lockstep.client.set_session import EFFECTS_AT_ONCE, SetSession
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition
-from lockstep.core.server_messages import DeliveredMessage, Deliveries
+from lockstep.core.server_messages import Answers, CommandAnswered, DeliveredMessage, Deliveries
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
 MANY = 3 * EFFECTS_AT_ONCE
@@ -64,3 +67,53 @@ async def test_what_is_accepted_before_it_is_told_void_gives_credit_once(
     while port._is_behind:
         await asyncio.sleep(0)
     assert core.line.held.consumers[1].credit <= 4
+
+
+@pytest.mark.parametrize("credit", [1, 4])
+async def test_what_a_transaction_could_not_accept_takes_no_credit_though_it_is_void_and_others_are_told_first(
+    broker: FakeBroker, session: Session, credit: int
+) -> None:
+    """A consumer of one message at a time would never get another one."""
+    consumer = await session.consume("a", credit=credit)
+    port = next(iter(session._sets.values()))[0]
+    await eventually(lambda: port.is_attached and not port.core.line.requests)
+    come(port, credit)
+    transaction = session.transaction()
+    await transaction.publish("b", b"made of it")
+    broker.is_holding = True
+    message = await anext(consumer)
+    await transaction.accept(message)
+    core = port.core
+    await eventually(lambda: core.window.sent == 3 and not core.line.is_writing)
+    others = [DeliveriesVoided(99, "b", Epoch(1), ()) for _ in range(MANY)]
+    port._perform_all([*others, *core.line.held.void(Epoch(2))])
+    refused = CommandAnswered(3, ErrorCode.ROLLED_BACK, "its epoch is over", 0)
+    port._hear(Received(core.line.stream, (Answers(core.epoch, LogIndex(1), (refused,)),)))
+    port._perform_all(others)
+    while port._is_behind:
+        await asyncio.sleep(0)
+    assert message.is_void
+    assert core.line.held.consumers[1].credit + consumer._to_grant == credit
+    broker.is_holding = False
+    await broker.commit()
+
+
+async def test_what_waits_to_be_rejected_when_it_becomes_void_gives_credit_once(
+    broker: FakeBroker, client: Client
+) -> None:
+    """Its consumer gave credit for it when it was rejected."""
+    async with client.session(in_order=False) as session:
+        consumer = await session.consume("a", credit=4)
+        port = next(iter(session._sets.values()))[0]
+        await eventually(lambda: port.is_attached and not port.core.line.requests)
+        broker.is_holding = True
+        come(port, 4)
+        for _ in range(3):
+            (await anext(consumer)).reject()
+            await asyncio.sleep(0)
+        core = port.core
+        assert len(core.line.held.by_queue()["a"]) == 3, "one is under way, and others wait for their turn"
+        port._perform_all(core.line.held.void(Epoch(2)))
+        assert core.line.held.consumers[1].credit + consumer._to_grant == 4
+        broker.is_holding = False
+        await broker.commit()

@@ -73,6 +73,13 @@ async def test_what_a_failover_ended_is_not_given_out() -> None:
     assert [reserve.take(), reserve.take(), reserve.take()] == [(1, 1), (3, 1), None]
 
 
+async def test_what_a_failover_ended_is_not_given_out_though_it_was_not_told_yet() -> None:
+    port, reserve = await stocked(3)
+    port.ended = {key(1), key(3)}
+    assert [reserve.take(), reserve.take()] == [(2, 1), None]
+    assert not port.transactions and not port.rolled_back
+
+
 async def test_what_nobody_takes_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_reserve, "AGE_SECONDS_MAX", 0.02)
     port, reserve = await stocked(3)
