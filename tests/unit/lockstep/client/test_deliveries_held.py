@@ -13,10 +13,12 @@ from lockstep.core.server_messages import DeliveredMessage, Deliveries
 from tests.counted_work import CountedOpcodes
 
 
+def message(position: int) -> DeliveredMessage:
+    return DeliveredMessage(QueuePosition(position), b"", b"", 0, 0, True)
+
+
 def deliver(held: DeliveriesHeld, consumer: int, queue: str, *positions: int) -> None:
-    messages = tuple(
-        DeliveredMessage(QueuePosition(position), b"", b"", 0, 0, True) for position in positions
-    )
+    messages = tuple(map(message, positions))
     assert held.deliver(Deliveries(held.epoch, LogIndex(1), consumer, queue, messages))
 
 
@@ -153,12 +155,13 @@ def test_what_is_said_again_of_an_earlier_epoch_is_held_once(held: DeliveriesHel
     unsettled = settle("q", 1, 1), settle("q", 1, 2)
     held.settle(unsettled[0])
     deliver(held, 1, "q", 3)
+    assert held.by_queue() == {"q": {2, 3}}
     assert held.settling(unsettled) == (UnansweredSettle(1, "q", (QueuePosition(1),)),)
     for _ in range(2):
         held.take_back(unsettled[0])
     (in_hand,) = held.in_hand(unsettled)
     assert (in_hand.epoch, sorted(in_hand.positions)) == (Epoch(2), [1, 2, 3])
-    messages = [DeliveredMessage(QueuePosition(number), b"", b"", 0, 0, True) for number in (2, 3)]
+    messages = [message(2), message(3)]
     assert held.of_consumer(1, "q", Epoch(1), messages) == (QueuePosition(2),)
     assert held.of_consumer(1, "q", Epoch(2), messages) == (QueuePosition(3),)
 
@@ -177,3 +180,50 @@ def test_what_outlives_an_epoch_is_known_by_its_own_until_it_is_settled(held: De
     ]
     held.settle(settle("q", 4, 9))
     assert held.void(Epoch(4)) == []
+
+
+def test_what_is_void_is_not_taken_back(held: DeliveriesHeld) -> None:
+    deliver(held, 1, "q", 1)
+    held.settle(settle("q", 1, 1))
+    assert held.enter(Epoch(2), Epoch(2)) == []
+    held.take_back(settle("q", 1, 1))
+    assert held.in_hand(()) == () == held.settling(())
+
+
+def test_what_was_delivered_again_is_not_taken_back_beside_that(held: DeliveriesHeld) -> None:
+    """A resumption that names one twice has no form."""
+    deliver(held, 1, "q", 1, 2)
+    held.enter(Epoch(2), Epoch(1))
+    unsettled = settle("q", 1, 1, 2)
+    held.settle(unsettled)
+    deliver(held, 2, "q", 1)
+    held.take_back(unsettled)
+    (in_hand,) = held.in_hand((unsettled,))
+    assert sorted(in_hand.positions) == [1, 2]
+    assert held.of_consumer(2, "q", Epoch(2), [message(1)]) == (QueuePosition(1),), (
+        "it is still its consumer's"
+    )
+
+
+def test_a_resumption_names_queues_and_what_is_not_answered_in_order(held: DeliveriesHeld) -> None:
+    names = [f"queue {number}" for number in range(20)]
+    unsettled = [settle(name, 1, 16, 8, 1) for name in reversed(names)]
+    in_hand = held.in_hand(unsettled)
+    assert [one.queue for one in in_hand] == sorted(names)
+    assert {one.positions for one in in_hand} == {(1, 8, 16)}
+
+
+def test_what_comes_behind_a_hand_over_that_followed_a_failover_is_of_the_last_epoch(
+    held: DeliveriesHeld,
+) -> None:
+    """The client was away for both."""
+    deliver(held, 1, "q", 1)
+    assert [voided.epoch for voided in told(held.enter(Epoch(3), Epoch(2)))] == [1]
+    deliver(held, 1, "q", 2)
+    assert held.of_consumer(1, "q", Epoch(3), [message(2)]) == (QueuePosition(2),)
+    assert [one.epoch for one in held.in_hand(())] == [3]
+
+
+def test_nothing_is_void_where_nothing_was_held_when_an_epoch_ended(held: DeliveriesHeld) -> None:
+    held.enter(Epoch(2), Epoch(1))
+    assert held.void(Epoch(3)) == []

@@ -163,11 +163,71 @@ async def test_what_came_for_a_consumer_that_has_stopped_is_not_given_back_in_th
     opened._perform_all([e.Delivered(number, "q", Epoch(1), (content(1),))])
     opened._perform_all([e.SessionLost(ErrorCode.EXPIRED, "")])
     # The next one has it, and its consumer's end waits.
-    opened.core.line.held._held["q"] = {QueuePosition(1): number}
+    held = opened.core.line.held
+    held.epoch, held._held["q"] = Epoch(1), {QueuePosition(1): number}
     last = opened.core.window.last
     while opened._is_behind:
         await asyncio.sleep(0)
     assert opened.core.window.last == last
+
+
+class Between(Port):
+    """Looks whether a loss is being told when it hears what is void."""
+
+    def __init__(self, session: SetSession) -> None:
+        super().__init__()
+        self._session = session
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
+        self.heard.append(self._session.is_telling_loss)
+
+
+async def test_what_consumers_are_told_keeps_its_order_where_a_session_is_lost(
+    one: tuple[SetSession, Port],
+) -> None:
+    session, port = one
+    stopped, between = Port(), Between(session)
+    session._consumers.update({2: stopped, 3: between})
+    came, lost = e.Delivered(2, "q", Epoch(1), (content(9),)), session.lost_sessions
+    session._perform_all([voided(number) for number in range(MANY)])
+    session._perform_all(
+        [
+            came,
+            e.ConsumerStopped(2, ErrorCode.NOT_FOUND, ""),
+            e.ConsumerDrained(1),
+            e.Delivered(1, "q", Epoch(1), (content(7), content(8))),
+            e.AllVoided({Epoch(1): {"q": {QueuePosition(7): 1, QueuePosition(8): 1, QueuePosition(9): 3}}}),
+            e.SessionLost(ErrorCode.EXPIRED, ""),
+        ]
+    )
+    session._perform_all([DELIVERED])
+    assert port.heard == stopped.heard == []
+    while session._is_behind:
+        assert session.lost_sessions == lost + 1
+        await asyncio.sleep(0)
+    assert port.heard[MANY:] == ["drained", (Epoch(1), 2), (7, 8), (Epoch(2), 1)]
+    assert stopped.heard == [(Epoch(1), 1), ErrorCode.NOT_FOUND]
+    assert between.heard == [True], "it was still to be told of the loss"
+    assert (session.lost_sessions, session.losses_told) == (lost + 1, lost + 1)
+
+
+async def test_queues_and_consumers_hear_in_order_what_was_void_together(session: Session) -> None:
+    opened, _ = await session.of_set(SetName("one"))
+    port = Port()
+    opened._consumers.update({1: port, 2: port})
+    held = {"r": {QueuePosition(3): 1}, "q": {QueuePosition(5): 2, QueuePosition(7): 1}}
+    opened._perform_all([e.AllVoided({Epoch(1): held})])
+    assert port.heard == [(7,), (5,), (3,)]
+
+
+async def test_little_is_told_at_once_behind_much(one: tuple[SetSession, Port]) -> None:
+    session, port = one
+    session._perform_all([voided(1, POSITIONS_AT_ONCE + 1), voided(2, POSITIONS_AT_ONCE)])
+    assert len(port.heard) == 1
+    while len(port.heard) < 2:
+        await asyncio.sleep(0)
+    session._perform_all([voided(3), voided(4)])
+    assert len(port.heard) == 4
 
 
 async def test_consumers_that_have_much_are_told_in_turns_though_they_are_few(
@@ -192,6 +252,23 @@ async def test_a_consumer_notes_in_pieces_what_is_void(session: Session) -> None
         left.append(len(consumer._unsettled))
     assert left[-1] == 0
     assert max(before - after for before, after in pairwise(left)) <= 2_000
+    assert consumer.take() is None
+
+
+async def test_a_consumer_knows_what_is_void_and_what_is_settled(
+    broker: FakeBroker, session: Session
+) -> None:
+    consumer = await session.consume("a", credit=10)
+    consumer.deliver("a", Epoch(1), (content(1), content(2)))
+    settled, taken = await anext(consumer), await anext(consumer)
+    settled.accept()
+    assert (settled.is_void, taken.is_void) == (False, False)
+    for _ in consumer.void(Epoch(1), (QueuePosition(2),)):
+        pass
+    assert (settled.is_void, taken.is_void) == (False, True)
+    for message, why in (taken, "void"), (settled, "settled already"):
+        with pytest.raises(Rejected, match=why):
+            await message.release()
 
 
 async def test_few_effects_are_performed_at_once(one: tuple[SetSession, Port]) -> None:
@@ -221,9 +298,11 @@ async def test_whoever_closes_the_session_leaves_nothing_untold(one: tuple[SetSe
 class Slow(Port):
     """It has much to do for what is void."""
 
-    def __init__(self, steps: int, cost: int = PIECE_COST) -> None:
+    def __init__(self, steps: int, cost: int = PIECE_COST, again: int = 0) -> None:
+        """`again`: so many steps more each further time."""
         super().__init__()
         self.left = steps
+        self.again = again
         self.cost = cost
         self.fails = False
 
@@ -234,6 +313,7 @@ class Slow(Port):
             yield self.cost
         if self.fails:
             raise ZeroDivisionError
+        self.left = self.again
         self.heard.append("done")
 
 
@@ -312,6 +392,33 @@ async def test_a_session_may_be_lost_while_the_loss_of_another_is_told(one: tupl
         if "done" not in slow.heard:
             assert session.losses_told == lost
     assert session.losses_told == lost + 2
+
+
+async def test_a_loss_is_told_to_its_end_before_the_next_one_is(one: tuple[SetSession, Port]) -> None:
+    """What the session between them has delivered is void, too, as soon as that is lost."""
+    session, _ = one
+    slow = session._consumers[1] = Slow(5, again=5)
+    lost = session.lost_sessions
+    for number in 1, 2:
+        session._perform_all([voided(number), e.SessionLost(ErrorCode.EXPIRED, ""), DELIVERED])
+    told = []
+    while session._is_behind:
+        assert session.is_telling_loss and session.lost_sessions == lost + 2
+        told.append(session.losses_told - lost)
+        await asyncio.sleep(0)
+    assert sorted(told) == told and set(told) == {0, 1}
+    assert slow.heard == ["begun", "done", (Epoch(2), 1)] * 2
+    assert session.losses_told == lost + 2
+
+
+async def test_whoever_closes_the_session_hears_all_in_order_however_long_it_takes(
+    one: tuple[SetSession, Port],
+) -> None:
+    session, _ = one
+    slow = session._consumers[1] = Slow(1_000, again=1_000)
+    session._perform_all([voided(1), e.ConsumerDrained(1), voided(2)])
+    await session.close(timeout_seconds=0)
+    assert slow.heard[:5] == ["begun", "done", "drained", "begun", "done"]
 
 
 async def test_one_that_raises_later_takes_no_other_along(

@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import grpc.aio
@@ -71,6 +73,36 @@ async def test_much_is_said_in_order_by_a_thread_and_nothing_overtakes_it(call: 
     stream.write((Heartbeat(),))
     assert len(call.written) == 2
     await stream.close()
+
+
+async def test_nothing_overtakes_what_waits_for_a_thread(call: Call) -> None:
+    told: list[Any] = []
+    loop, is_free = asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        loop.set_default_executor(threads)
+        busy = loop.run_in_executor(None, is_free.wait)
+        stream = SessionStream(cast(grpc.aio.Channel, call), SET, 1, told.append, told.append)
+        stream.write((attach(*range(1, NAMED_AT_ONCE + 2)),))
+        for _ in range(5):
+            await asyncio.sleep(0)
+            stream.write((Heartbeat(),))
+        written = len(call.written)
+        is_free.set()
+        await eventually(lambda: told)
+        assert (written, len(call.written), told) == (0, 1, [1])
+        await stream.close()
+        await busy
+
+
+async def test_a_stream_that_is_dropped_meanwhile_says_nothing(call: Call) -> None:
+    told: list[Any] = []
+    stream = SessionStream(cast(grpc.aio.Channel, call), SET, 1, told.append, told.append)
+    stream.write((attach(*range(1, NAMED_AT_ONCE + 2)),))
+    await asyncio.sleep(0)
+    await stream.close()
+    await asyncio.get_running_loop().run_in_executor(None, int)
+    await asyncio.sleep(0)
+    assert not call.written and not told
 
 
 async def test_little_is_said_at_once_as_it_is(call: Call) -> None:
