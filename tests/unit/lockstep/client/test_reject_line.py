@@ -142,6 +142,17 @@ async def test_what_its_session_held_is_not_rejected_in_the_name_of_the_next(ses
     assert kept.result() == 1
 
 
+async def test_what_a_lost_session_had_is_not_rejected_in_the_next_ones_name_by_whoever_has_not_heard_of_that(
+    session: Session,
+) -> None:
+    session.lost_sessions += 1
+    rejected = session.reject("q", 1)
+    assert isinstance(rejected.exception(), Rejected) and session.take() == []
+    session.losses_told += 1
+    session.reject("q", 1)
+    assert session.take() == [("q", "1")]
+
+
 async def test_a_queue_that_takes_long_has_no_turn_any_more_when_its_session_is_lost(
     session: Session,
 ) -> None:

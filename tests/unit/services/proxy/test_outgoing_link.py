@@ -774,6 +774,18 @@ async def test_a_client_that_drains_meanwhile_is_answered(happens: Callable[[Rig
     assert rig._receiver.credit == 0
 
 
+async def test_a_link_that_ends_while_it_hears_what_is_void_is_drained_no_more() -> None:
+    rig, link = presettled(credit=0)
+    rig._receiver.drain(5)
+    rig.exchange()
+    work = link.void(EPOCH, (QueuePosition(1),))
+    next(work)
+    link.end(is_lost=False)
+    for _ in work:
+        pass
+    assert rig.broker.drains == 0
+
+
 async def test_what_is_void_of_a_link_that_is_being_drained_asks_for_no_other_drain() -> None:
     rig, link = presettled(credit=0)
     rig._receiver.drain(5)
