@@ -805,3 +805,14 @@ async def test_few_that_wait_are_looked_for_and_not_all_that_are_void() -> None:
     work = link.void(EPOCH, (QueuePosition(3), QueuePosition(4), QueuePosition(11)))
     next(work)
     assert [message.position for _, message in link._waiting] == [7]
+
+
+async def test_what_came_again_in_the_next_epoch_is_not_void_with_what_it_was_before() -> None:
+    rig, link = presettled(credit=1)
+    again = Epoch(EPOCH + 1)
+    rig.deliver_messages(again, (1, bytes(600_000)), (2, b"x"))
+    rig.void(1, 2, epoch=EPOCH)
+    assert link._deliveries.begun is not None
+    assert [message.position for _, message in link._waiting] == [2]
+    rig.void(1, 2, epoch=again)
+    assert link._deliveries.begun is None and not link._waiting
