@@ -508,8 +508,6 @@ class OutgoingLink:
 
     def _go_on_sending(self) -> None:
         """The next piece of what is being sent, as far as there is room."""
-        if self._comes_again:
-            return  # `void` aborts it.
         count = min(len(self._rest), _BIG_BYTES, self._owner.room(self._handle))
         if count > 0:
             path.go_on(self._handle, self._rest[:count])

@@ -339,7 +339,7 @@ class BrokerEtcd:
             if result is not True:
                 self._world.loop.after(REREAD_US, self._broker.post, self._put_presence, effect)
 
-        def found(entry: object) -> None:
+        def is_there(entry: object) -> None:
             if entry is IN_DOUBT:
                 answered(entry)
                 return
@@ -348,7 +348,7 @@ class BrokerEtcd:
                 revision = held.mod_revision if held is not None else 0
                 self.session.call(lambda etcd: put(etcd, revision), answered)
 
-        self.session.call(lambda etcd: etcd.get(key), lambda entry: self._broker.post(found, entry))
+        self.session.call(lambda etcd: etcd.get(key), lambda entry: self._broker.post(is_there, entry))
 
     # --- the decision log ---------------------------------------------------------------------------------------------
 

@@ -67,4 +67,4 @@ def play(stage: Stage, case: str) -> None:
 
 def asks(name: str, case: str) -> bool:
     """Whether an operation of that name does what the case is about."""
-    return ".found.<locals>" in name if case == KEY else name.endswith(".promote")
+    return ".perform.<locals>.found.<locals>" in name if case == KEY else name.endswith(".promote")

@@ -8,11 +8,9 @@ import pytest
 from proton import Delivery, symbol
 
 from lockstep.client.command_batches import COMMAND_POSITIONS_MAX
-from lockstep.core.amqp.sections import EMPTY_HEADER
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
-from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import steps
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.engine_words import StateCode
