@@ -328,7 +328,7 @@ class AmqpConnection:
     # --- what happens ---
 
     def _handle(self, happenings: Iterable[Happening], drains_nothing: bool = False) -> Work:
-        """`drains_nothing`: they came with a flow that wants a link drained on which its client has no credit."""
+        """`drains_nothing`: the first flow of them wants a link drained on which its client has no credit."""
         links, few = self._links, _FEW
         for kind, link, what in happenings:
             if kind is EngineEvent.DELIVERY:
@@ -337,6 +337,7 @@ class AmqpConnection:
                     yield from work
             elif kind is EngineEvent.FLOW:
                 links.flowed(link, drains_nothing=drains_nothing)
+                drains_nothing = False
             else:
                 happened = self._happened(what)
                 if happened is not None:

@@ -244,7 +244,8 @@ class Links:
         if self._acquiring and link.name in self._acquiring and isinstance(made, OutgoingLink):
             self.end_link(link, _CANNOT_ACQUIRE)
         elif isinstance(made, OutgoingLink):
-            made.flow()
+            # Of what it said while nobody heard it: nothing has used up a credit.
+            made.flow(drains_nothing=True)
 
     def _coordinate(self, handle: Handle, link: Receiver) -> None:
         made = CoordinatorLink(self._owner, link)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from lockstep.client.command_batches import Confirmation
+from services.proxy import steps
 from tests.amqp.codec import Frame, composite, performative
-from tests.amqp.raw_client import WINDOW, RawClient, credit
+from tests.amqp.raw_client import WINDOW, RawClient, attach_receiver, credit
 from tests.amqp.stub_brokers import DELIVERIES_MAX, StubBatches, StubSession, StubSet
 from tests.amqp.stub_proxy import serving
 
@@ -104,6 +105,66 @@ async def test_a_drain_behind_what_was_sent_is_asked_for_once() -> None:
         client.send(credit(0, DELIVERIES_MAX + 1, drain=True))
         await client.expect("flow", is_drained)
         assert drained.drains == 1
+
+
+class Delaying(StubSession):
+    """Nobody finds a node before the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.finds = asyncio.Event()
+
+    async def of_target(self, exchange: str, routing_key: str) -> tuple[StubSet, StubBatches]:
+        await self.finds.wait()
+        return await super().of_target(exchange, routing_key)
+
+
+@pytest.mark.parametrize("is_one_write", [True, False])
+@pytest.mark.parametrize(
+    ("said", "delivered", "flows"),
+    [
+        ([credit(0, 0, drain=True)], 0, 1),
+        ([credit(0, 4), credit(0, 0, drain=True)], 0, 1),
+        ([credit(0, 0, drain=True), credit(0, 3)], 3, 0),
+        ([credit(0, 4, drain=True)], 4, 0),
+        ([credit(0, 0, drain=True), credit(0, 4, drain=True)], 4, 0),
+        ([credit(0, DELIVERIES_MAX + 5, drain=True)], DELIVERIES_MAX, 1),
+    ],
+    ids=["no credit", "credit taken back", "taken back", "used up", "then with credit", "not used up"],
+)
+async def test_a_drain_in_front_of_the_answer_to_the_attach_is_heard_behind_that(
+    said: list[bytes], delivered: int, flows: int, is_one_write: bool
+) -> None:
+    """The link's node is still being looked for."""
+    session = Delaying()
+    async with serving(session=session) as proxy, await RawClient.begun(proxy.address) as client:
+        attach = attach_receiver("receiver", "queue")
+        client.send(attach + b"".join(said) if is_one_write else attach)
+        await client.begin(5)
+        if not is_one_write:
+            for flow in said:
+                client.send(flow)
+        await client.begin(6)
+        assert not any(frame.name == "attach" for frame in client.passed)
+        session.finds.set()
+        await client.expect("attach")
+        for _ in range(delivered):
+            await client.expect("transfer")
+        assert len(await flows_behind(client)) == flows
+        assert not any(frame.name == "transfer" for frame in client.passed)
+
+
+async def test_a_drain_of_no_credit_owes_nothing_on_another_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On which messages leave while what came with that drain is taken: they have used up the credit of its own."""
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
+    async with serving() as proxy, await RawClient.begun(proxy.address) as client:
+        for handle in range(3):
+            await client.attach_receiver(f"receiver {handle}", "queue", handle)
+        behind = (credit(1, 0) + credit(2, 0)) * 200
+        client.send(credit(0, 4, drain=True) + credit(1, 0, drain=True) + behind)
+        for _ in range(4):
+            await client.expect("transfer")
+        assert await flows_behind(client) == []
 
 
 class Said(StubSession):
