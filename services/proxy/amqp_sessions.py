@@ -3,14 +3,13 @@
 Law: a begin begins one session on one channel. Links that were refused count until they are detached: the engine holds them.
 """
 
-from collections.abc import Iterator
-
 from proton import Link, Session
 
 from services.proxy.client_deliveries import Settling
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
+from services.proxy.steps import Work
 
 
 class AmqpSessions:
@@ -40,7 +39,7 @@ class AmqpSessions:
         session.open()
         return True
 
-    def end(self, session: Session) -> Iterator[None]:
+    def end(self, session: Session) -> Work:
         """Answers an end; what its links were here is gone before. Those that are not detached are freed one by one, and not
         in one step with it."""
         links = self._begun.pop(session)
@@ -50,7 +49,7 @@ class AmqpSessions:
         yield from self._free(links, has_transport=True)
         session.free()
 
-    def release(self) -> Iterator[None]:
+    def release(self) -> Work:
         """The connection is gone: frees what would else be freed at once with it."""
         while self._begun:
             _, links = self._begun.popitem()
@@ -71,7 +70,7 @@ class AmqpSessions:
         """A link has ended, and is not freed before this is done."""
         self._settling[link] = settling
 
-    def settle(self, link: Handle, *, has_transport: bool = True) -> Iterator[None]:
+    def settle(self, link: Handle, *, has_transport: bool = True) -> Work:
         """What is to be done before the link is freed. `has_transport`: the engine has one."""
         settling = self._settling.pop(link, None)
         if settling is not None:
@@ -100,12 +99,12 @@ class AmqpSessions:
             if session.incoming_capacity != wanted:
                 session.incoming_capacity = wanted
 
-    def _free(self, links: dict[Handle, Link], *, has_transport: bool) -> Iterator[None]:
+    def _free(self, links: dict[Handle, Link], *, has_transport: bool) -> Work:
         while links:
             handle, link = links.popitem()
             yield from self.settle(handle, has_transport=has_transport)
             link.free()
-            yield
+            yield None
 
 
 def _keep_session(link: Link) -> Session:

@@ -23,6 +23,7 @@ from services.proxy.engine_words import Handle, StateCode, Transactional, transa
 from services.proxy.reclaiming import VOIDED_AT_ONCE, Reclaims, voided_cost
 from services.proxy.returning import Returning
 from services.proxy.settings import MESSAGE_BYTES
+from services.proxy.steps import Work
 
 _DISPOSITIONS: dict[int, int] = {
     StateCode.ACCEPTED: Disposition.ACCEPT,
@@ -41,8 +42,9 @@ COPIES = 3
 """Of its annotations: the engine has them, as they came and as they were read, and so has what is done at the end."""
 DeliveryName = tuple[Epoch, QueuePosition]
 """Of one queue's."""
-Settling = Callable[[bool], Iterator[None]]
-"""Settles what a link that has ended has left, one by one. It is told whether the engine has a transport."""
+Settling = Callable[[bool], Work]
+"""Settles what a link that has ended has left, one by one, behind what goes back of it. It is told whether the engine has a
+transport."""
 
 
 class Owner(Protocol):

@@ -9,13 +9,11 @@ the client is not read. So does what its end takes, which comes behind all that 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
 from typing import Any
 
 from proton import Endpoint, Event, Link
 
 from lockstep.core.errors import LockstepError
-from lockstep.runtime.turns import give_way
 from lockstep.transport.connection import READ_BYTES_MUCH
 from services.proxy.begun_room import BegunRoom
 from services.proxy.client_frames import ClientFrames
@@ -42,7 +40,7 @@ from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
 from services.proxy.security.identity import Identity
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
-from services.proxy.steps import Work, go_on
+from services.proxy.steps import Left, Work, go_on, until_over
 from services.proxy.surroundings import Surroundings, Wire
 from services.proxy.termini import symbols_in
 
@@ -91,8 +89,8 @@ class AmqpConnection:
         """What came, and nobody has looked at."""
         self._work: Work | None = None
         """What is to be done of all that came, and behind it; None: nothing."""
-        self._in_thread: Future[Any] | None = None
-        """What the work has left to a thread, if anything: it goes on behind that."""
+        self._left: Left | None = None
+        """What the work has left to others, if anything: it goes on behind that."""
         self._is_wire_gone = False
         self._has_failed = False
         """By a bug of ours: what came is not taken, and what is there ends."""
@@ -106,7 +104,7 @@ class AmqpConnection:
         self._timer: asyncio.TimerHandle | None = None
         self._closer: asyncio.TimerHandle | None = None
         """Ends the wire, if the client does not answer a close."""
-        self._handlers: dict[object, Callable[[Event], Iterator[None] | None]] = {
+        self._handlers: dict[object, Callable[[Event], Work | None]] = {
             Event.CONNECTION_REMOTE_OPEN: self._remote_open,
             Event.CONNECTION_REMOTE_CLOSE: self._remote_close,
             Event.SESSION_REMOTE_OPEN: self._links.session_opened,
@@ -168,8 +166,8 @@ class AmqpConnection:
 
     async def _go_on_later(self) -> None:
         while True:
-            in_thread, self._in_thread = self._in_thread, None
-            await give_way(in_thread)
+            left, self._left = self._left, None
+            await until_over(left)
             if self._go_on():
                 break
         self._reading.resume_reading()
@@ -195,8 +193,8 @@ class AmqpConnection:
             return True
         return is_done
 
-    def _leave(self, in_thread: Future[Any]) -> None:
-        self._in_thread = in_thread
+    def _leave(self, left: Left) -> None:
+        self._left = left
 
     def _end_turn(self, is_done: bool) -> None:
         self._owner.flush_links()
@@ -349,7 +347,7 @@ class AmqpConnection:
                 few = _FEW
                 yield None
 
-    def _happened(self, event: Event) -> Iterator[None] | None:
+    def _happened(self, event: Event) -> Work | None:
         """Answers what is left to do for it before the next."""
         handler = self._handlers.get(event.type)
         if handler is None or (self._is_closed and event.type is not Event.CONNECTION_REMOTE_CLOSE):
@@ -474,7 +472,7 @@ class AmqpConnection:
         """Another connection of the container may be let in."""
         self._worker.containers.release(self.container, self)
 
-    def _release(self) -> Iterator[None]:
+    def _release(self) -> Work:
         """The last: lets go of the engine."""
         self._is_over = True
         for timer in self._timer, self._closer:

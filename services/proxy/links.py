@@ -153,7 +153,7 @@ class Links:
         if not self._connection.was_opened or not self._sessions.begin(_known(event.session)):
             self._connection.close(Condition(ILLEGAL_STATE, "a begin that begins no session"))
 
-    def session_closed(self, event: Event) -> Iterator[None]:
+    def session_closed(self, event: Event) -> Work:
         """The client ends one. `ClientFrames` has had the engine hear before that its links are detached: what slips through
         there does not outlive its session."""
         session = _known(event.session)
@@ -161,12 +161,12 @@ class Links:
             if link.session == session:
                 self._drop(handle, is_lost=False)
                 self._abandon(link)
-            yield
+            yield None
         for link, is_close in list(self._closing.items()):
             if link in self._closing and link.session == session:
                 del self._closing[link]
                 self._answer_close(link, is_close, None)
-            yield
+            yield None
         self._room.forget_session(path.handle_of(session))
         yield from self._sessions.end(session)
 
@@ -275,7 +275,7 @@ class Links:
 
     # --- they end ---
 
-    def link_closed(self, event: Event) -> Iterator[None]:
+    def link_closed(self, event: Event) -> Work:
         """The client detaches one, or closes it."""
         link = _known(event.link)
         self._sessions.detach(link)
@@ -359,7 +359,7 @@ class Links:
             self._connection.run(self._nodes.delete_temporary(address))
             yield
 
-    def release(self) -> Iterator[None]:
+    def release(self) -> Work:
         """The last call, when the engine has no transport any more: frees them."""
         yield from self._sessions.release()
 

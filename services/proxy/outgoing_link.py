@@ -29,7 +29,7 @@ from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode
 from services.proxy.reclaiming import VOIDED_AT_ONCE, voided_cost
 from services.proxy.settings import MESSAGE_BYTES, ProxyLimits
-from services.proxy.steps import go_on, in_steps
+from services.proxy.steps import Work, go_on, in_steps
 from services.proxy.traffic import Traffic
 
 _BIG_BYTES = 256 * 1024
@@ -102,6 +102,8 @@ class OutgoingLink:
         """The client waits to be told that it is drained of no credit. Where it had some, messages that used it up say so, and a
         flow behind them would be taken for the answer to the next drain."""
         self._is_over = False
+        self._is_back: asyncio.Future[None] | None = None
+        """Done when all is given back that the link has left; None: it has not ended."""
         self._lost_sessions = 0
         """By then when it ended."""
 
@@ -147,7 +149,7 @@ class OutgoingLink:
             # Whatever else its client wants, it needs no more of it.
             self._deliveries.disposition(begun)
             self.flush()
-        is_back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        is_back = self._is_back = asyncio.get_running_loop().create_future()
         fails = is_lost and bool(self._deliveries.sent) and not self.source.is_browser
         self._stop_consuming(is_back if fails else None)
         self._leave(_NOTHING)
@@ -176,7 +178,13 @@ class OutgoingLink:
 
     def settle_left(self) -> tuple[Handle, Settling]:
         """Behind `end`: the link, and what settles its deliveries one by one."""
-        return self._handle, self._deliveries.settle_left
+        return self._handle, self._settle_left
+
+    def _settle_left(self, has_transport: bool) -> Work:
+        if has_transport and self._is_back is not None and not self._is_back.done():
+            # What its client says next is heard behind that: it may drain another link.
+            yield self._is_back
+        yield from self._deliveries.settle_left(has_transport)
 
     def _return(self, waiting: list[DeliveryName], is_lost: bool) -> Iterator[None]:
         """Gives back what the link has left, in steps. `waiting`: what its client has not got."""

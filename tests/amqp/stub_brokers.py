@@ -115,9 +115,10 @@ def _ended() -> Rejected:
 
 
 class StubSet:
-    """Its queues have `DELIVERIES_MAX` messages for each consumer."""
+    """Its queues have `deliveries_max` messages for each consumer."""
 
     set_name = "stub"
+    deliveries_max = DELIVERIES_MAX
     lost_sessions = losses_told = 0
     is_telling_loss = False
 
@@ -143,7 +144,7 @@ class StubSet:
     ) -> int:
         self._last += 1
         self._consumers[self._last] = port
-        self._left[self._last] = DELIVERIES_MAX
+        self._left[self._last] = self.deliveries_max
         return self._last
 
     def stop_consuming(self, consumer: int, _first: Sequence[object] = ()) -> None:
@@ -161,7 +162,7 @@ class StubSet:
         count = min(credit, self._left.get(consumer, 0))
         if port is None or not count:
             return
-        first = DELIVERIES_MAX - self._left[consumer]
+        first = self.deliveries_max - self._left[consumer]
         self._left[consumer] -= count
         port.deliver("queue", EPOCH, tuple(message_of(first + place) for place in range(count)))
 

@@ -7,6 +7,7 @@ import pytest
 
 from lockstep.client.command_batches import Confirmation
 from services.proxy import steps
+from services.proxy.outgoing_link import RETURNED_AT_ONCE
 from tests.amqp.codec import Frame, composite, performative
 from tests.amqp.raw_client import WINDOW, RawClient, attach_receiver, credit
 from tests.amqp.stub_brokers import DELIVERIES_MAX, StubBatches, StubSession, StubSet
@@ -208,3 +209,34 @@ async def test_what_a_client_gives_back_in_front_of_a_drain_is_told_before_it(
         client.send(between + given_back + credit(drained, 2, drain=True))
         await flows_behind(client)
     assert session.said[:2] == ["settle", "drain"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        performative("detach", handle=0),
+        performative("detach", handle=0, closed=True),
+        performative("end"),
+    ],
+    ids=["detach", "close", "end"],
+)
+async def test_what_a_link_leaves_in_front_of_a_drain_of_another_is_told_before_it(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much it is: it goes back in pieces, in a task of its own."""
+    count = RETURNED_AT_ONCE + 1
+    session = Said()
+    # The end of the link is no step's end.
+    monkeypatch.setattr(steps, "STEP_SECONDS", 60.0)
+    async with serving(session=session) as proxy, await RawClient.opened(proxy.address) as client:
+        session.set.deliveries_max = count
+        for channel in (0, 1):
+            await client.begin(channel, incoming_window=count)
+            await client.attach_receiver(f"receiver {channel}", "queue", channel=channel)
+        client.send(credit(0, count, incoming_window=count))
+        for _ in range(count):
+            await client.expect("transfer")
+        client.send(said + credit(0, 2, channel=1, drain=True))
+        for _ in range(2):
+            await client.expect("transfer")
+    assert session.said[:3] == ["settle", "settle", "drain"]

@@ -20,7 +20,7 @@ from services.proxy.outgoing_link import RETURNED_AT_ONCE
 from services.proxy.output_room import OutputRoom
 from services.proxy.reading import Reading
 from services.proxy.settings import ProxyLimits, ProxySettings
-from services.proxy.steps import go_on, in_steps
+from services.proxy.steps import Work, go_on, in_steps
 from services.proxy.worker_room import WorkerRoom
 from tests.amqp import codec, stub_brokers
 from tests.amqp.codec import AMQP_HEADER, SASL_HEADER, composite, performative
@@ -469,6 +469,23 @@ async def test_others_have_their_turn_between_the_steps_of_a_work() -> None:
         await asyncio.sleep(0)
         turns += 1
     assert len(done) == 20 and turns >= 6
+
+
+async def test_a_work_goes_on_behind_what_it_has_left_to_another() -> None:
+    done: list[int] = []
+    other: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def waiting() -> Work:
+        yield other
+        done.append(1)
+
+    working = asyncio.ensure_future(in_steps(waiting()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not done
+    other.set_exception(ValueError("whatever came of it"))
+    await working
+    assert done == [1]
 
 
 class Wire:
